@@ -364,6 +364,7 @@ class Ladder(AskingPolicy):
             domains=domains,
             failed_in=promotion.union(lesson.failed_in, (here,)) if domains else (),
             falls=lesson.falls + 1,
+            tested=max(lesson.tested, len(lesson.supports)),
         )
         yield Change(kind="demoted", lesson=lesson.id, why=why)
         if not domains:

@@ -23,7 +23,8 @@ paired test of all tasks finds, at the same error.
     better       the stake has reached 1
     not-better   bets against "a gain of `gain` or more" (`BETS`) have made 1 / MISS of 1, so that a
                  gain worth finding is ruled out; or the whole interval lies below 0; or it fails
-                 each time what its parent solves each time
+                 each time what its parent solves each time, in RELIABLE repeats or more: with fewer
+                 nothing is held against it, since luck does that too
     undecided    else: all tasks were tried, or none that is left could still show a gain
 
     lo, hi       the m that a stake spread over `BETS` leaves possible, bet against "the mean is m

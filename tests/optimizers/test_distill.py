@@ -134,6 +134,9 @@ def test_an_idea_whose_edit_is_undone_is_open_again_and_not_lost(attempt: Try) -
         yield "take", {"name": "1"}
         said = yield "undo", {"edit": 1}
         assert "open ideas: 1.1" in said
+        yield "take", {"name": "1"}
+        said = yield "undo", {"edit": 2}
+        assert "open ideas: 1.1" in said
         yield "finish", {"summary": "x"}
         yield "finish", {"summary": "x"}
 

@@ -423,7 +423,15 @@ def test_a_command_that_takes_the_tools_place_away_costs_its_answer_and_not_the_
         assert "cannot be put there" in said
         said = yield "run", {"command": "greet", "fresh": True}
         assert "hello" in said
+        said = yield "write", {"path": "tools/bow.py", "text": good, **ABOUT}
+        assert "edit 2 is made" in said
         yield "undo", {"edit": 1}
+        said = yield "undo", {"edit": 1}
+        assert "you have 1 edits: name one of 2" in said
+        said = yield "write", {"path": "tools/nod.py", "text": good, **ABOUT}
+        assert "edit 3 is made" in said  # none has the number of one that was taken back
+        yield "undo", {"edit": 2}
+        yield "undo", {"edit": 3}
         yield "finish", NOTHING
 
     assert [s.ending for s in attempt(study, train=1).studies] == ["finished"]

@@ -7,6 +7,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.plugins.rl.parity import main
+try:
+    from tests.plugins.rl.parity import main
+except ModuleNotFoundError as e:
+    if e.name != "torch":
+        raise
+    from tests.plugins.rl import tell_lacking
 
+    sys.exit(tell_lacking(sys.argv[1:]))
 sys.exit(main(sys.argv[1:]))

@@ -82,6 +82,8 @@ def texts_in(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 def identifiers(text: str) -> set[str]:
     """Return all that reads as a name of something in code, but for Python's own."""
+    if not text:
+        return set()
     text = _LONG.sub(_pieces, text)  # the patterns below look at a run as often as it is long
     found = set(_TEST.findall(text))
     for path in _PATH.findall(text):

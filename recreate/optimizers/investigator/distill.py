@@ -109,7 +109,7 @@ def put_idea(ideas: Ideas, draft: Draft, name: str) -> list[str]:
     edit = ideas.edits[name]
     for at, e in enumerate(draft.edits):
         if scaffolds.same_edit(e, edit):
-            draft.join(at + 1, edit)
+            draft.join(draft.numbers[at], edit)
             ideas.sources[at].append(name)
             break
     else:
@@ -218,9 +218,10 @@ class Deciding:
 
         def run(**arguments: Any) -> str:
             self._cited = []
+            numbers = [*self.draft.numbers]
             answer = tool.run(**arguments)
             if tool.name == "undo":
-                ideas.used.difference_update(ideas.sources.pop(arguments["edit"] - 1))
+                ideas.used.difference_update(ideas.sources.pop(numbers.index(arguments["edit"])))
                 return f"{answer}; open ideas: {', '.join(ideas.undecided) or 'none'}"
             ideas.sources.append(self._cited)
             ideas.used.update(self._cited)

@@ -30,7 +30,10 @@ class Draft:
         self.parent = parent
         self.current = parent
         self.edits: list[Edit] = []
+        self.numbers: list[int] = []
+        """What each edit is called, from 1: none takes the number of one that was taken back."""
         self.context = context
+        self._made = 0
 
     def add(self, edit: Edit) -> list[str]:
         """Make an edit; [] or why it was not made."""
@@ -44,23 +47,27 @@ class Draft:
             return broken
         self.current = child
         self.edits.append(edit)
+        self._made += 1
+        self.numbers.append(self._made)
         return []
 
     def undo(self, number: int) -> list[str]:
-        """Take the edit `number` (from 1) back; [] or why the later ones cannot stand without
-        it."""
-        left = self.edits[: number - 1] + self.edits[number:]
+        """Take the edit of a number back; [] or why the later ones cannot stand without it."""
+        at = self.numbers.index(number)
+        left = self.edits[:at] + self.edits[at + 1 :]
         try:
             self.current = scaffolds.apply(self.parent, left)
         except BadEdit as e:
             return [f"a later edit builds on it: {e.message}; take that one back first"]
         self.edits = left
+        del self.numbers[at]
         return []
 
     def join(self, number: int, other: Edit) -> None:
-        """Let the edit `number` (from 1) stand for another one that says the same: it cites what
-        both cite."""
-        edit = self.edits[number - 1]
+        """Let the edit of a number stand for another one that says the same: it cites what both
+        cite."""
+        at = self.numbers.index(number)
+        edit = self.edits[at]
         evidence = tuple(dict.fromkeys(edit.evidence + other.evidence))
         new = edit.new
         if edit.path.startswith("memory/") and (
@@ -69,7 +76,7 @@ class Draft:
             new = new.replace(
                 found[0], "born_of: " + ", ".join(sorted({e.experience for e in evidence}))
             )
-        self.edits[number - 1] = edit.model_copy(update={"evidence": evidence, "new": new})
+        self.edits[at] = edit.model_copy(update={"evidence": evidence, "new": new})
         self.current = scaffolds.apply(self.parent, self.edits)
 
     def merge(self, edit: Edit, based_on: Scaffold) -> list[str]:

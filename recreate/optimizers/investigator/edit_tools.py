@@ -162,11 +162,11 @@ class Writer:
         )
 
     def undo(self, edit: int) -> str:
-        if not 1 <= edit <= len(self.draft.edits):
-            count = len(self.draft.edits)
+        if edit not in self.draft.numbers:
+            count, names = len(self.draft.edits), ", ".join(map(str, self.draft.numbers))
             raise Wrong(
                 f"you have {count} edits: "
-                + (f"name one from 1 to {count}" if count else "none to take back")
+                + (f"name one of {names}" if count else "none to take back")
             )
         if faults := self.draft.undo(edit):
             raise Wrong("; ".join(faults))
@@ -187,4 +187,4 @@ class Writer:
                 "not made: "
                 + "; ".join(f.replace(f"edit 1 ({edit.path})", edit.path) for f in faults)
             )
-        return f"edit {len(self.draft.edits)} is made: {edit.path}."
+        return f"edit {self.draft.numbers[-1]} is made: {edit.path}."

@@ -13,7 +13,8 @@ lessons are shown.
     alarm       attempts that were shown a pattern do worse than was forecast. It is then re-run
                 alone until the scores say that it helps as it did, or not at all; so are others
                 that are suspected, while patterns fall
-    quarantine  they say not at all. It is on trial again, from the beginning
+    quarantine  they say not at all. It is on trial again, from the beginning, once something new
+                supports it
 
 `draws` has the evidence. A pattern that the agent carries is never drawn: it is tested as by
 `recreate`.
@@ -330,8 +331,9 @@ def _logit(p: float) -> float:
 
 def on_trial(lesson: Lesson) -> bool:
     """Whether attempts may be shown a lesson to see what it does: it has not earned its place, but
-    may."""
-    return promotion.may_rise(lesson) and len(set(lesson.groups)) >= promotion.GROUPS
+    may; a quarantined one once something new supports it."""
+    new = lesson.status != "quarantined" or len(lesson.supports) > lesson.tested
+    return new and promotion.may_rise(lesson) and len(set(lesson.groups)) >= promotion.GROUPS
 
 
 def drawable(lesson: Lesson) -> bool:

@@ -152,7 +152,7 @@ class Batches:
         for _ in range(batches):
             batch = []
             for _ in range(8):
-                p = self.policy.propensities()["x"]
+                p = self.policy.propensities().get("x", 0.0)
                 shown = self.chance.random() < p
                 n = self.count = self.count + 1
                 e = attempted(
@@ -162,7 +162,7 @@ class Batches:
                     group=f"g{n % 3}",
                     offered=("x",) if shown else (),
                 )
-                step = e.trace.steps[0].model_copy(update={"propensities": {"x": p}})
+                step = e.trace.steps[0].model_copy(update={"propensities": {"x": p} if p else {}})
                 batch.append(
                     e.model_copy(update={"trace": e.trace.model_copy(update={"steps": (step,)})})
                 )
@@ -186,11 +186,16 @@ def test_a_lesson_that_helps_becomes_a_pattern_by_draws_alone_and_falls_soon_aft
     found.observe(lambda shown: 0.9 if shown else 0.3, 12)
     assert found.lesson.status == "active"
     assert found.lesson.scope == "domain"
-    found.observe(lambda shown: 0.3, 5)
+    found.observe(lambda shown: 0.3, 1)
     assert (found.lesson.status, found.lesson.falls) == ("quarantined", 1)
     assert found.policy.offer("Mend the parser", 600) == []
+    assert found.policy.eligible("Mend the parser", 600) == []
+    assert found.policy.propensities() == {}
+    before = len(found.lesson.draws)
+    found.observe(lambda shown: 0.3, 1)
+    assert len(found.lesson.draws) == before  # of an attempt that supports it nothing was drawn
     assert [x.id for x in found.policy.eligible("Mend the parser", 600)] == ["x"], (
-        "it is on trial again"
+        "it is on trial again, by what is new"
     )
 
 

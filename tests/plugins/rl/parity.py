@@ -41,8 +41,15 @@ from typing import Any
 # so that the file runs as it stands, from any folder
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-import torch
-from torch import Tensor
+try:
+    import torch
+    from torch import Tensor
+except ModuleNotFoundError:
+    if __name__ != "__main__":
+        raise
+    from tests.plugins.rl import tell_lacking
+
+    sys.exit(tell_lacking(sys.argv[1:]))
 
 from recreate.plugins.rl.parts import a2r, advantages, gigpo, lepo, rewards, steer
 from recreate.plugins.rl.parts import losses as rules
