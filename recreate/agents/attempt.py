@@ -52,6 +52,7 @@ from recreate.agents.workplace import LEFT_OUT, Workplace, furnish, prepare_sand
 from recreate.api.errors import BadInput, Fault, Refused
 from recreate.api.ports import Domain, Sandbox, SandboxBackend
 from recreate.api.registry import find
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.theirs import expect
 from recreate.api.types import (
     Call,
@@ -120,7 +121,7 @@ class Answered(NamedTuple):
 
     reply: Reply
     usage: Usage
-    params: Mapping[str, Any]
+    params: JsonMap
     about: Mapping[str, Any] = {}
 
 
@@ -146,7 +147,7 @@ class SampleState:
     def branch(self, number: int, sandbox: Sandbox, after: int | None) -> SampleState:
         """Return another sample that has come as far, in a sandbox of its own."""
         so_far = replace(self.so_far, ids={*self.so_far.ids}, fresh={**self.so_far.fresh})
-        own: dict[str, Any] = {
+        own: JsonDict = {
             "messages": [*self.messages],
             "kept": {**self.kept},
             "so_far": so_far,
@@ -261,7 +262,7 @@ class Attempt(AttemptProgress):
         fresh, sample.so_far.fresh = sample.so_far.fresh, {}
         actions = self.read(reply)
         calls = calls_of(reply, actions)
-        record: dict[str, Any] = {
+        record: JsonDict = {
             "sample": sample.number,
             "observation": sample.seen,
             "reply": reply.text,
@@ -314,7 +315,7 @@ class Attempt(AttemptProgress):
     # ------------------------------------------------------------------------------------ ask
 
     @cached_property
-    def params(self) -> dict[str, Any]:
+    def params(self) -> JsonDict:
         """What every call asks for, but for `tools` and a cap that was raised."""
         model = self.agent.model.model_dump(include={"temperature", "top_p", "max_tokens"})
         asked = {key: value for key, value in model.items() if value is not None}
@@ -322,7 +323,7 @@ class Attempt(AttemptProgress):
         return asked | ({"json_schema": COMMAND_SCHEMA} if self.agent.action == "json" else {})
 
     @property
-    def functions(self) -> dict[str, Any]:
+    def functions(self) -> JsonDict:
         """`tools`, or the schema of a reply that names one."""
         if self.native:
             own = [f.native for f in self.place.functions.values()]
@@ -349,7 +350,8 @@ class Attempt(AttemptProgress):
 
     def read(self, reply: Reply) -> list[Action]:
         """Return what a reply asks for; never none."""
-        recalls, own = self.agent.memory.recall > 0, self.place.functions
+        recalls = self.agent.memory.recall > 0
+        own = self.place.functions
         return read_actions(self.agent.action, reply, own, native=self.native, recalls=recalls)
 
     def raise_cap(self, reply: Reply) -> str:
@@ -526,13 +528,13 @@ def hands_in(actions: Sequence[Action]) -> bool:
     return len(actions) == 1 and actions[0].command == SUBMIT
 
 
-def calls_of(reply: Reply, actions: Sequence[Action]) -> list[dict[str, Any]]:
+def calls_of(reply: Reply, actions: Sequence[Action]) -> list[JsonDict]:
     return [call.model_dump(exclude={"schema_"}) for call in reply.tool_calls if actions[0].call]
 
 
-def facts_of(reply: Reply) -> dict[str, Any]:
+def facts_of(reply: Reply) -> JsonDict:
     """Return what a step says of its reply where it is not as usual."""
-    cut: dict[str, Any] = {"cut": True} if reply.finish == "length" else {}
+    cut: JsonDict = {"cut": True} if reply.finish == "length" else {}
     cut |= {"reasoning": reply.reasoning} if reply.reasoning else {}
     return cut | ({"near": reply.near} if reply.near is not None else {})
 

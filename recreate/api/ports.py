@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from pydantic import BaseModel, Field
 
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import (
     Call,
     Change,
@@ -119,7 +120,7 @@ class Overriding(Protocol):
     """A model whose own parameters go before what a call asks for, `{}` for none: a recipe's
     temperature."""
 
-    override: Mapping[str, Any]
+    override: JsonMap
 
 
 @runtime_checkable
@@ -294,7 +295,7 @@ class EngineBackend(SandboxBackend, Protocol):
 
     start: str
 
-    def sweep(self, really: bool) -> Mapping[str, list[dict[str, Any]]]:
+    def sweep(self, really: bool) -> Mapping[str, list[JsonDict]]:
         """Remove what recreates that were killed left with the engine, unless not `really`. Return
         rows of `engine` and `name`: `containers`, `images` (with `bytes`), images `in_use`, and
         `faults` (with `message` and `fix`)."""
@@ -567,7 +568,7 @@ class Memory(Protocol):
         self,
         query: str,
         k: int = 8,
-        filters: Mapping[str, Any] | None = None,
+        filters: JsonMap | None = None,
         reader: str = "optimizer",
     ) -> list[Hit]:
         """Return at most k hits, best first. reader `optimizer` and `agent` see the train split
@@ -610,7 +611,7 @@ class Desk(Protocol):
     @property
     def api_key(self) -> str: ...
 
-    def ask(self, messages: Sequence[Message | Mapping[str, Any]], **params: Any) -> Reply:
+    def ask(self, messages: Sequence[Message | JsonMap], **params: Any) -> Reply:
         """Return the model's reply to chat messages; params: temperature, max_tokens, tools,
         tool_choice, stop, ...
 
@@ -676,7 +677,7 @@ class OfferedTool(NamedTuple):
 
     name: str
     description: str
-    parameters: Mapping[str, Any]
+    parameters: JsonMap
 
 
 @runtime_checkable
@@ -686,7 +687,7 @@ class ToolServer(Protocol):
 
     tools: Sequence[OfferedTool]
 
-    def call(self, tool: str, arguments: Mapping[str, Any]) -> Output:
+    def call(self, tool: str, arguments: JsonMap) -> Output:
         """Return what a tool answers; what goes wrong is said in it."""
         ...
 

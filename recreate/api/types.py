@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from recreate.api.config import SCHEMA as SCHEMA
 from recreate.api.config import Split as Split
+from recreate.api.shapes import JsonDict, JsonMap
 
 Ending = Literal["submitted", "limit", "error"]
 Decision = Literal["better", "not-better", "undecided"]
@@ -64,7 +65,7 @@ class Message(TypedDict):
 
     role: str
     content: str
-    tool_calls: NotRequired[list[dict[str, Any]]]
+    tool_calls: NotRequired[list[JsonDict]]
     tool_call_id: NotRequired[str]
 
 
@@ -128,7 +129,7 @@ class Record(BaseModel):
             True  # as pydantic marks its own: records in a file are made without it
         )
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+    def model_copy(self, *, update: JsonMap | None = None, deep: bool = False) -> Self:
         """Return the record with other values. Raises TypeError for a field that there is not."""
         if update and (strange := update.keys() - self.__pydantic_fields__.keys()):
             raise TypeError(f"{type(self).__name__} has no field {min(strange)!r}")
@@ -149,7 +150,7 @@ class Task(Record):
     prompt: str
     split: Split
     group: str
-    facts: Mapping[str, Any] = {}
+    facts: JsonMap = {}
 
     @property
     def digest(self) -> str:
@@ -372,7 +373,7 @@ class Sent(Record):
     base: int | None = Field(default=None, exclude_if=_is_none)
     keep: int = Field(default=0, exclude_if=not_)
     rest: tuple[Any, ...] = Field(default=(), exclude_if=not_)
-    params: Mapping[str, Any] = Field(default_factory=dict, exclude_if=not_)
+    params: JsonMap = Field(default_factory=dict, exclude_if=not_)
     dropped: tuple[str, ...] = Field(default=(), exclude_if=not_)
 
 
@@ -422,7 +423,7 @@ class Step(Record):
     restored: str = Field(default="", exclude_if=not_)
     recalled: tuple[str, ...] = Field(default=(), exclude_if=not_)
     propensities: Mapping[str, float] = Field(default_factory=dict, exclude_if=not_)
-    foreign: Mapping[str, Any] = Field(default_factory=dict, exclude_if=not_)
+    foreign: JsonMap = Field(default_factory=dict, exclude_if=not_)
 
 
 UNASKED = ("before", "ended")
@@ -467,7 +468,8 @@ class Trace(Record):
             parent = by_number.get(-1 if own[0].after is None else own[0].after)
             if parent is None or parent.step >= own[0].step:
                 break
-            number, before = parent.sample, parent.step + 1
+            number = parent.sample
+            before = parent.step + 1
         return found
 
 
@@ -545,7 +547,7 @@ class Experience(Worded):
     trace: Trace
     grade: Grade
     run: str = ""
-    foreign: Mapping[str, Any] = Field(default_factory=dict, exclude_if=not_)
+    foreign: JsonMap = Field(default_factory=dict, exclude_if=not_)
     checked: bool = Field(default=False, exclude_if=not_)
     provisional: Provisional | None = Field(default=None, exclude_if=_is_none)
 

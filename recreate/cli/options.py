@@ -17,6 +17,7 @@ from recreate.api.config import Split
 from recreate.api.errors import BadInput
 from recreate.api.paths import workspace
 from recreate.api.plugins import settings_tables
+from recreate.api.shapes import JsonDict
 from recreate.cli.help import panel_of as core_panel_of
 from recreate.domains.rows import NamedColumns
 from recreate.runs import settings as settings_
@@ -391,7 +392,7 @@ def asked_for(settings: Settings, where: Path) -> tuple[Settings, dict[str, str]
         )
         if reply := sys.stdin.readline().strip():
             told["columns.answer" if what == "answer" else what] = reply
-    change: dict[str, Any] = {key: value for key, value in told.items() if "." not in key}
+    change: JsonDict = {key: value for key, value in told.items() if "." not in key}
     if "columns.answer" in told:
         change["columns"] = settings.columns.model_copy(update={"answer": told["columns.answer"]})
     return settings.model_copy(update=change), told

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from recreate.agents.lesson import headed, lesson_at, lesson_id, lesson_text, read_lesson
+from recreate.agents.lesson import headed, lesson_at, lesson_id
 from recreate.api.errors import BadInput
 from recreate.api.shapes import JsonDict
-from recreate.api.types import Lesson, Trust, digest
+from recreate.api.types import Lesson, Trust
 from recreate.lessons.gaming import advice_of, hold
 from recreate.lessons.promotion import free, joined, key
 from recreate.storage.files import fault, locked, write
@@ -160,33 +160,6 @@ class LessonStore:
             changed = lesson.model_copy(update=fields)
             write(path, headed(changed))
         return changed
-
-    def reword(self, id: str, title: str, body: str, seen: str) -> Lesson:
-        """Other words of a person's for a lesson; its evidence stays. seen: the `digest` of the
-        file that he saw.
-
-        Raises BadInput when somebody wrote it meanwhile, and for an empty one.
-        """
-        title = redacted(" ".join(title.split()))
-        body = redacted("\n".join(body.splitlines()).strip())
-        if not title or not body:
-            raise BadInput(
-                "a lesson has a title and a text",
-                fix="say what to do, in a few sentences",
-                code="no-text",
-            )
-        with locked(self.folder):
-            path = self.find(id)
-            text = lesson_text(path)
-            if digest(text) != seen:
-                raise BadInput(
-                    "somebody changed this lesson meanwhile",
-                    fix="look at it again first",
-                    code="stale",
-                )
-            lesson = read_lesson(path.stem, text).model_copy(update={"title": title, "body": body})
-            write(path, headed(lesson))
-        return lesson
 
     def join(self, id: str, member: str) -> Lesson:
         """Merge a lesson into another that says the same, by a person's word. Raises BadInput."""

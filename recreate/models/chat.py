@@ -13,6 +13,7 @@ from typing import Any
 
 from recreate.api.errors import FILTERED, Fault, Refused, Transient
 from recreate.api.ports import Price
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Message, Reply, ToolCall
 from recreate.models.http import MAX_ANSWER
 from recreate.models.refusals import REFUSES, is_of_content, is_of_money, read_error, too_long
@@ -55,14 +56,14 @@ def content(message: Message) -> str:
     return message.get("content") or ""
 
 
-def tool_fields(params: Mapping[str, Any]) -> dict[str, Any]:
+def tool_fields(params: JsonMap) -> JsonDict:
     """Return the fields of a request's body for `tools`, where there are any."""
     tools = {"tools": list(params["tools"])} if params.get("tools") else {}
     chosen = tools and params.get("tool_choice") is not None
     return tools | ({"tool_choice": params["tool_choice"]} if chosen else {})
 
 
-def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
+def response_format(schema: JsonMap) -> JsonDict:
     """Return the field of that name which asks for JSON of a schema."""
     name = "".join(
         c if c.isalnum() and c.isascii() else "_" for c in str(schema.get("title") or "reply")
@@ -70,15 +71,16 @@ def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": True}}
 
 
-def answer_bytes(params: Mapping[str, Any]) -> int:
+def answer_bytes(params: JsonMap) -> int:
     """Return the most bytes that an answer to these parameters may have: a token with its log-probs
     takes some hundreds."""
-    tokens, told = params.get("max_tokens"), params.get("top_logprobs") or 0
+    tokens = params.get("max_tokens")
+    told = params.get("top_logprobs") or 0
     return MAX_ANSWER if tokens is None else 4 * 2**20 + int(tokens) * 1024 * (1 + int(told))
 
 
 def completion(
-    body: Mapping[str, Any],
+    body: JsonMap,
     messages: Sequence[Message],
     *,
     model: str,
@@ -109,7 +111,7 @@ def completion(
     # 0, of an answer: as where nothing is told
     if (text or calls) and not counts.get("tokens_out"):
         counts.pop("tokens_out", None)
-    more: dict[str, Any] = {"doubtful": True} if doubtful else {}
+    more: JsonDict = {"doubtful": True} if doubtful else {}
     if not doubtful and not ("tokens_in" in counts and "tokens_out" in counts):
         more["estimated"] = True
     counts.setdefault("tokens_out", estimate_reply(text + reasoning, calls))
@@ -141,16 +143,16 @@ def completion(
     )
 
 
-def _finish(choice: Mapping[str, Any]) -> str:
+def _finish(choice: JsonMap) -> str:
     """Return how a reply ended, in the endpoint's word."""
     finish = choice.get("finish_reason")
     return str(finish.get("type") if isinstance(finish, Mapping) else finish)
 
 
-def _refuse_outage(body: Mapping[str, Any], model: str) -> None:
+def _refuse_outage(body: JsonMap, model: str) -> None:
     """Raise for an answer with status 200 that says that there is none."""
     choices = body.get("choices")
-    choice: Mapping[str, Any] = choices[0] if choices else {}
+    choice: JsonMap = choices[0] if choices else {}
     error = choice.get("error") or (None if choices else body.get("error"))
     if not error and _finish(choice) not in _OUTAGES:
         return
@@ -184,7 +186,7 @@ def spent_of_part(part: bytes) -> tuple[int, int] | None:
         return None
 
 
-def _words_of(message: Mapping[str, Any]) -> tuple[str, str]:
+def _words_of(message: JsonMap) -> tuple[str, str]:
     """Return (what a message says, what was thought before it); of a refusal its words."""
     content = message.get("content") or ""
     if isinstance(content, list):  # some gateways answer in parts
@@ -221,7 +223,8 @@ def _counts(usage: Any) -> tuple[dict[str, int], bool]:
         details = usage.get(f"{side}_tokens_details")
         return details.get(name) if isinstance(details, Mapping) else None
 
-    cached, written = usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")
+    cached = usage.get("cache_read_input_tokens")
+    written = usage.get("cache_creation_input_tokens")
     told = {
         "tokens_in": usage.get("prompt_tokens") or None,  # 0 is what some say who do not count
         "tokens_out": usage.get("completion_tokens"),
@@ -253,7 +256,8 @@ def _count_thinking(counts: dict[str, int]) -> bool:
     counts contradict each other."""
     if "tokens_out" not in counts:
         return False
-    thought, total = counts.get("thought", 0), counts.get("total")
+    thought = counts.get("thought", 0)
+    total = counts.get("total")
     if total is None or "tokens_in" not in counts:
         # thinking that is more than the reply is no part of it
         counts["tokens_out"] += thought if thought > counts["tokens_out"] else 0
@@ -270,7 +274,7 @@ def _count(value: Any) -> int | None:
     return int(value) if value == int(value) else None
 
 
-def tool_calls(found: Iterable[Mapping[str, Any]], turn: int) -> tuple[ToolCall, ...]:
+def tool_calls(found: Iterable[JsonMap], turn: int) -> tuple[ToolCall, ...]:
     """Return the calls in an answer to a transcript of `turn` messages.
 
     Arguments that came as an object become JSON text; a name loses the namespace that some models
@@ -302,7 +306,7 @@ _CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)|\[TOOL_CALLS\]\s*(\[.*\
 _FUNCTION = re.compile(r"<function=([^>\s]+)>")
 
 
-def calls_in_text(text: str) -> tuple[str, list[dict[str, Any]]]:
+def calls_in_text(text: str) -> tuple[str, list[JsonDict]]:
     """Return (the rest of a reply, the tool calls that its endpoint left in its words, as templates
     of models write them); where one cannot be read, all of it and none."""
     begin = text.rfind("</think>") + 1
@@ -313,7 +317,7 @@ def calls_in_text(text: str) -> tuple[str, list[dict[str, Any]]]:
     return (text[: matches[0].start()] + text[matches[-1].end() :]).strip(), found
 
 
-def _read_calls(words: str) -> list[dict[str, Any]]:
+def _read_calls(words: str) -> list[JsonDict]:
     """Return the calls in one place, `{}` for what is none."""
     words = words.strip()
     if function := _FUNCTION.match(words):
@@ -363,13 +367,16 @@ def failure(text: str, status: int, words: str, after: float | None = None) -> T
         return Transient(
             text, fix="try again later", code=f"http-{status}", after=after, unspent=unspent
         )
-    fix, code = "the endpoint will not serve this request as it is", f"http-{status}"
+    fix = "the endpoint will not serve this request as it is"
+    code = f"http-{status}"
     if status in (*REFUSES, 402, 403, 429):
         fix += "; --models.drop NAME leaves a parameter out of it"
         if is_of_money(words):
-            fix, code = "put money into that account, or name another model", "no-credit"
+            fix = "put money into that account, or name another model"
+            code = "no-credit"
         elif is_of_content(words):
-            fix, code = "the provider's filter turned it down: say it in other words", FILTERED
+            fix = "the provider's filter turned it down: say it in other words"
+            code = FILTERED
         elif too_long(words):
             fix = "shorten the prompt, or use a model (or start the server) with a larger context"
             code = "context-length"

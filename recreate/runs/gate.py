@@ -47,9 +47,9 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any
 
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Decision, Saving, Stratum, Verdict
 
 Scores = Mapping[tuple[str, int], float | None]
@@ -87,7 +87,8 @@ def judge(
     pairs = [key for key in before if before[key] is not None and after.get(key) is not None]
     started = max(len(before.keys() | after.keys()), attempted or 0)
     dropped = started - len(pairs)
-    old, new = _means(before, pairs), _means(after, pairs)
+    old = _means(before, pairs)
+    new = _means(after, pairs)
     tasks = len(old)
     if not tasks:
         return unjudged("undecided", "no task was scored on both sides", dropped)
@@ -97,7 +98,8 @@ def judge(
     diff, lo, hi = (Fraction(sum_, scale * tasks) for sum_ in (total, total - reach, total + reach))
     given = [score for side in (before, after) for score in side.values() if score is not None]
     if all(0 <= score <= 1 for score in given):
-        lo, hi = max(lo, Fraction(-1)), min(hi, Fraction(1))
+        lo = max(lo, Fraction(-1))
+        hi = min(hi, Fraction(1))
     verdict: Decision = "undecided"
     reason = ""
     if tasks < MIN_TASKS:
@@ -109,7 +111,8 @@ def judge(
     elif hi < 0:
         verdict = "not-better"
     elif not any(differences):
-        verdict, reason = "not-better", "no task scored differently"
+        verdict = "not-better"
+        reason = "no task scored differently"
     else:
         reason = f"the interval of {tasks} tasks holds 0"
     counts: dict[str, int] = {}
@@ -180,7 +183,8 @@ def not_worse(before: Scores, after: Scores, *, margin: float, alpha: float = 0.
     which none got worse, or 74 of which one did.
     """
     pairs = [key for key in before if before[key] is not None and after.get(key) is not None]
-    old, new = _means(before, pairs), _means(after, pairs)
+    old = _means(before, pairs)
+    new = _means(after, pairs)
     if len(before.keys() | after.keys()) - len(pairs) > MAX_DROPPED * len(
         before.keys() | after.keys()
     ):
@@ -269,7 +273,8 @@ def by_kind(before: Scores, after: Scores, kinds: Mapping[str, str]) -> tuple[St
             parts.setdefault(kinds[place[0]], []).append(place)
     found = []
     for name, places in sorted(parts.items()):
-        old, new = _means(before, places), _means(after, places)
+        old = _means(before, places)
+        new = _means(after, places)
         sides = (float(sum(side.values(), Fraction(0)) / len(side)) for side in (old, new))
         found.append(Stratum(name=name, tasks=len(old), before=next(sides), after=next(sides)))
     return tuple(found)
@@ -277,7 +282,7 @@ def by_kind(before: Scores, after: Scores, kinds: Mapping[str, str]) -> tuple[St
 
 def unjudged(verdict: Decision, reason: str, dropped: int = 0) -> Verdict:
     """Return a verdict without scores: nothing was compared, and why."""
-    nothing: dict[str, Any] = dict.fromkeys(("before", "after", "diff", "lo", "hi", "p"))
+    nothing: JsonDict = dict.fromkeys(("before", "after", "diff", "lo", "hi", "p"))
     return Verdict(**nothing, tasks=0, repeats=0, dropped=dropped, verdict=verdict, reason=reason)
 
 
@@ -347,8 +352,10 @@ def detectable_gain(
     """
     if tasks < MIN_TASKS or not 0 <= base_rate < 1:
         return 1.0
-    ask, reach = NormalDist().inv_cdf(0.95), NormalDist().inv_cdf(power)
-    left, between = 1 - base_rate, 0.5 * base_rate * (1 - base_rate)
+    ask = NormalDist().inv_cdf(0.95)
+    reach = NormalDist().inv_cdf(power)
+    left = 1 - base_rate
+    between = 0.5 * base_rate * (1 - base_rate)
 
     def kept(gain: float) -> bool:
         share = gain / left
@@ -360,7 +367,8 @@ def detectable_gain(
 
     if not kept(left):
         return 1.0
-    low, high = 0.0, left
+    low = 0.0
+    high = left
     for _ in range(40):
         middle = (low + high) / 2
         low, high = (low, middle) if kept(middle) else (middle, high)
@@ -399,7 +407,8 @@ def _flips(units: list[int], observed: int, alpha: float, seed: int) -> tuple[fl
     """
     if not units:
         return 1.0, 0
-    count, exact = len(units), len(units) <= EXACT_TASKS
+    count = len(units)
+    exact = len(units) <= EXACT_TASKS
     if 2 * sum(units) * (count + 8) <= _MAX_BITS and not (exact and 2**count <= sum(units)):
         sums = _counted(units)
     elif exact:
@@ -408,7 +417,9 @@ def _flips(units: list[int], observed: int, alpha: float, seed: int) -> tuple[fl
         sums = _drawn(units, observed, seed)
     total = sum(count for _, count in sums)
     room = math.floor(Fraction(alpha / 2).limit_denominator(10**6) * total)
-    above, as_far, reach = 0, 0, None
+    above = 0
+    as_far = 0
+    reach = None
     for value, count in sums:  # from the largest down
         if reach is None and above + count > room:
             reach = value
@@ -466,7 +477,8 @@ def _drawn(units: list[int], target: int, seed: int) -> list[tuple[int, int]]:
 def student_quantile(n: int, alpha: float) -> float:
     """Student's t quantile by the Cornish-Fisher expansion; the error is below 1 % from 4 degrees
     of freedom on."""
-    z, v = NormalDist().inv_cdf(1 - alpha / 2), max(n - 1, 1)
+    z = NormalDist().inv_cdf(1 - alpha / 2)
+    v = max(n - 1, 1)
     return (
         z
         + (z**3 + z) / (4 * v)

@@ -32,6 +32,7 @@ from pydantic import (
 from recreate.api import paths, plugins
 from recreate.api.config import Config, PluginSettings, read_toml, write_toml
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.domains.rows import NamedColumns, name_domain
 from recreate.lessons.promotion import ODDS
 from recreate.optimizers import StudySettings
@@ -95,7 +96,8 @@ class Models(Config):
     drop: tuple[Parameter, ...] = Field(default=(), exclude_if=not_)
 
 
-FEW_RERUNS, MOST_RERUNS = 24, 192
+FEW_RERUNS = 24
+MOST_RERUNS = 192
 """Re-runs of a round that has no cap of its own: one test of a lesson where offers are drawn, one
 of a pattern in use elsewhere."""
 
@@ -246,7 +248,7 @@ class Settings(Config):
     select: Select = Select()
     columns: NamedColumns = NamedColumns()
     memory: MemorySettings = MemorySettings()
-    plugins: Mapping[str, Any] = Field(default={}, exclude=True)
+    plugins: JsonMap = Field(default={}, exclude=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -265,8 +267,8 @@ class Settings(Config):
     @model_serializer(mode="wrap")
     def _spread_tables(
         self, handler: SerializerFunctionWrapHandler, info: SerializationInfo
-    ) -> dict[str, Any]:
-        values: dict[str, Any] = handler(self)
+    ) -> JsonDict:
+        values: JsonDict = handler(self)
         tables = self.plugins.items()
         return values | {name: table.model_dump(mode=info.mode) for name, table in tables}
 
@@ -297,7 +299,7 @@ class Settings(Config):
         rounds."""
         return self.batch or max(1, -(-self.train // max(1, self.rounds)))
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonDict:
         """Return what tells a run from every other: all but what may change when it goes on."""
         bound = {
             name: table.model_copy(
@@ -330,15 +332,17 @@ OF_THE_MACHINE = ("out", "name", "jobs", "repos", "sandbox", "record_replies_onl
 def differing(one: Settings, other: Settings) -> dict[str, tuple[Any, Any]]:
     """Return the addresses at which two runs differ, but for those that are free, with what each
     says there."""
-    a, b, default = flat(one.identity()), flat(other.identity()), addresses()
+    a = flat(one.identity())
+    b = flat(other.identity())
+    default = addresses()
     pairs = {n: (a.get(n, default.get(n)), b.get(n, default.get(n))) for n in a | b}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def addresses(model: type[BaseModel] | None = None, prefix: str = "") -> dict[str, Any]:
+def addresses(model: type[BaseModel] | None = None, prefix: str = "") -> JsonDict:
     """Return every address there is, with its default, those of plug-ins last; an optimizer's own
     are known to its `Config` alone. model: of one table."""
-    values: dict[str, Any] = {}
+    values: JsonDict = {}
     if model is None:
         values |= addresses(Settings)
         for name, table in plugins.settings_tables().items():
@@ -372,14 +376,15 @@ def taken_by(command: str) -> tuple[str, ...]:
 
 def load(
     workspace: Path,
-    flags: Mapping[str, Any] | None = None,
+    flags: JsonMap | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
     """Return the settings in force in a workspace; of a replay those of its recording. Raises
     BadInput naming where a wrong value stands, `another-build` for a flag that says something else
     than the recording, `no-walls` for a recording of `--sandbox none` where nobody says so now."""
-    environ, flags = os.environ if environ is None else environ, flags or {}
-    values: dict[str, Any] = {}
+    environ = os.environ if environ is None else environ
+    flags = flags or {}
+    values: JsonDict = {}
     sources = (_read_file(workspace), _read_environment(environ), _read_flags(flags))
     for address, value, source in (entry for entries in sources for entry in entries):
         base = workspace if source == FILE else Path()
@@ -436,7 +441,7 @@ def _variable(address: str) -> str:
     return PREFIX + address.upper().replace(".", "__")
 
 
-def _read_flags(flags: Mapping[str, Any]) -> Entries:
+def _read_flags(flags: JsonMap) -> Entries:
     short = short_names()
     for name, value in flags.items():
         if value is not None:
@@ -481,9 +486,7 @@ TRUSTED = (
 )
 
 
-def _as_recorded(
-    loaded: Settings, flags: Mapping[str, Any], environ: Mapping[str, str]
-) -> Settings:
+def _as_recorded(loaded: Settings, flags: JsonMap, environ: Mapping[str, str]) -> Settings:
     """Return the settings of the recording, but for what is the machine's, and for a scaffold,
     whose files are compared."""
     from recreate.runs.recording import read_start  # with all records, as of `registry`
@@ -502,7 +505,8 @@ def _as_recorded(
         select = recorded.select.model_copy(update={"tasks": loaded.select.tasks})
         recorded = recorded.model_copy(update={"select": select})
     here = {name: t for name, t in loaded.plugins.items() if t.free}
-    now, then = loaded.identity(), recorded.identity()
+    now = loaded.identity()
+    then = recorded.identity()
     for name in sorted(typed - {*FREE, *OF_THE_MACHINE, "scaffold", "data"}):
         if now.get(name, {}) != then.get(name, {}):
             raise BadInput(
@@ -533,10 +537,11 @@ def _as_recorded(
     return recorded.model_copy(update=taken)
 
 
-def _read_recorded(values: Mapping[str, Any]) -> Settings:
+def _read_recorded(values: JsonMap) -> Settings:
     """Return the settings of a recording, without those that there are no more: where one of them
     mattered, the replay finds the difference."""
-    known, kept = addresses(), dict[str, Any]()
+    known = addresses()
+    kept = JsonDict()
     for address, value in flat(values).items():
         if address in known or address.startswith(f"{OWN}."):
             _set_value(kept, address, value, "the recording")
@@ -567,7 +572,7 @@ def _placed(address: str, value: Any, base: Path) -> Any:
     return str(place.resolve()) if address in PLACES and place.exists() else value
 
 
-def own(part: Any, name: str, values: Mapping[str, Any]) -> BaseModel | None:
+def own(part: Any, name: str, values: JsonMap) -> BaseModel | None:
     """Return what an optimizer makes of the settings that are its own: its `Config`, None when it
     has none.
 
@@ -604,7 +609,7 @@ def own(part: Any, name: str, values: Mapping[str, Any]) -> BaseModel | None:
     )
 
 
-def dump(settings: Settings) -> dict[str, Any]:
+def dump(settings: Settings) -> JsonDict:
     """Return the settings as a table of TOML; the optimizer's own only where there are any."""
     table = settings.model_dump()
     if not table[OWN]:
@@ -618,7 +623,8 @@ def as_flags(settings: Settings, names: Collection[str] = ()) -> list[str]:
     none is given."""
     if settings.replay:
         return ["--replay", settings.replay]
-    defaults, words = addresses(), list[str]()
+    defaults = addresses()
+    words = list[str]()
     for address, value in flat(settings.model_dump()).items():
         written = address in ("out", "record", "record_replies_only")
         if written or value == defaults.get(address) or (names and address not in names):
@@ -630,10 +636,10 @@ def as_flags(settings: Settings, names: Collection[str] = ()) -> list[str]:
     return words
 
 
-def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(table: JsonMap, prefix: str = "") -> JsonDict:
     """Return a table of TOML by address: {"models": {"optimizer": x}} is {"models.optimizer":
     x}."""
-    values: dict[str, Any] = {}
+    values: JsonDict = {}
     for key, value in table.items():
         if isinstance(value, dict):
             values.update(flat(value, f"{prefix}{key}."))
@@ -666,7 +672,7 @@ def _read_tasks(text: str, workspace: Path) -> list[str]:
     )
 
 
-def _set_value(values: dict[str, Any], address: str, value: Any, source: str) -> None:
+def _set_value(values: JsonDict, address: str, value: Any, source: str) -> None:
     known = addresses()
     if "." in address:
         address = short_names().get(address, address)

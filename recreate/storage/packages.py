@@ -101,23 +101,6 @@ def package(
     )
 
 
-def releases(name: str) -> dict[str, tuple[str, bool]]:
-    """Version -> (the day its sdist was uploaded, '' where the index does not say; whether it was
-    yanked), in order, of the final releases that have an sdist. Raises BadInput (unknown-package)
-    and Fault."""
-    from packaging.version import Version
-
-    page, _ = _project(name)
-    found = {}
-    for link in page.packages:
-        if link.package_type == "sdist" and link.version and _same(link.version, link.version):
-            version = Version(link.version)
-            if not version.is_prerelease and not version.is_devrelease:
-                day = link.upload_time.date().isoformat() if link.upload_time else ""
-                found[version] = (link.version, day, bool(link.is_yanked))
-    return {text: (day, yanked) for _, (text, day, yanked) in sorted(found.items())}
-
-
 def package_folder(name: str, version: str) -> Path:
     """Return where `package` keeps a release: its files lie one folder below, in folders named by
     their sha256."""
@@ -139,11 +122,11 @@ def _link(
     index's own address has."""
     from packaging.version import Version
 
-    page, endpoint = _project(name)
-    of_version = [p for p in page.packages if p.version and _same(p.version, version)]
+    page, endpoint = read_project(name)
+    of_version = [p for p in page.packages if p.version and is_same(p.version, version)]
     fitting = [p for p in of_version if p.package_type == kind]
     if not fitting:
-        have = sorted({v for p in page.packages if (v := p.version) and _same(v, v)}, key=Version)
+        have = sorted({v for p in page.packages if (v := p.version) and is_same(v, v)}, key=Version)
         raise BadInput(
             (
                 f"{name} {version} has no {kind} on the package index"
@@ -191,7 +174,7 @@ def _rank(link: DistributionPackage) -> int:
     return next((i for i, tag in enumerate(sys_tags(), 1) if tag in tags), 1 << 20)
 
 
-def _same(one: str, other: str) -> bool:
+def is_same(one: str, other: str) -> bool:
     from packaging.version import InvalidVersion, Version
 
     try:
@@ -200,7 +183,7 @@ def _same(one: str, other: str) -> bool:
         return False
 
 
-def _project(name: str) -> tuple[Any, str]:
+def read_project(name: str) -> tuple[Any, str]:
     """Return the index's page of one project, and the index's address."""
     pypi_simple = need("pypi_simple")
     requests = need("requests")

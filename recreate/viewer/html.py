@@ -20,7 +20,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from recreate.agents.scaffold import Scaffold, diff
 from recreate.api.errors import BadInput, Fault
 from recreate.api.plugins import names
 from recreate.api.registry import find
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Experience, Revision, Verdict
 from recreate.runs.budget import Spend
 from recreate.runs.reader import BuildResult, Run
@@ -105,7 +106,8 @@ def page(run: Run, built: BuildResult | None = None) -> str:
             )
         other: Page = find("page", facts.kind)
         return other(run)
-    room, revisions = Room(), facts.built.revisions
+    room = Room()
+    revisions = facts.built.revisions
     attempts = list(run.records("experience", "brought"))
     phases = {r["attempt"]: REHEARSED.get(r.get("phase", ""), "") for r in attempts}
     phases |= facts.reruns
@@ -135,14 +137,15 @@ def page(run: Run, built: BuildResult | None = None) -> str:
 
 def lay_out(
     facts: RunFacts, read: dict[str, Scaffold] | None = None
-) -> tuple[dict[str, Any], tuple[int, int]]:
+) -> tuple[JsonDict, tuple[int, int]]:
     """Return what the components show of a build, and what `sizes` goes by: how many versions and
     lanes there are.
 
     read: agents of its lineage that were read already, by digest; those that are read now are
     added.
     """
-    built, versions = facts.built, facts.versions
+    built = facts.built
+    versions = facts.versions
     rows, lanes = draw_lineage(versions)
     flips = list_flips(versions, built.scaffold.digest)
     values = {
@@ -177,7 +180,8 @@ def lay_out(
 
 def tell_outcome(built: BuildResult) -> str:
     """Return the outcome of a build in one sentence."""
-    kept, v = sum(r.kept for r in built.revisions), built.verdict
+    kept = sum(r.kept for r in built.revisions)
+    v = built.verdict
     judged = f"{count(len(built.revisions), 'candidate')} judged"
     if built.status == "unfinished":
         return f"This build has not ended: {judged} so far, {kept} kept."
@@ -204,11 +208,12 @@ def tell_outcome(built: BuildResult) -> str:
     return f"A new agent came of it, but {measured}: {judged}, {kept} kept."
 
 
-def _rounds(facts: RunFacts, read: dict[str, Scaffold]) -> list[dict[str, Any]]:
+def _rounds(facts: RunFacts, read: dict[str, Scaffold]) -> list[JsonDict]:
     """Return revisions, and rounds of which no candidate came, in order."""
-    built, history = facts.built, History(facts.run.folder / "scaffold.git")
+    built = facts.built
+    history = History(facts.run.folder / "scaffold.git")
     read |= {built.seed.digest: built.seed, built.scaffold.digest: built.scaffold}
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonDict] = []
     for number, revision in enumerate(built.revisions, 1):
         before, after = (
             average_by_task(facts.scores.get(d, {})) for d in (revision.parent, revision.id)
@@ -254,12 +259,13 @@ def scale(verdicts: Sequence[Verdict]) -> float:
     return max([0.1, *ends]) * 1.05
 
 
-def shares(spend: Spend) -> list[dict[str, Any]]:
+def shares(spend: Spend) -> list[JsonDict]:
     """Return each role's part of the bar, in per cent: of the dollars, or of the tokens when
     nothing cost any."""
     free = spend.total.usd <= 0
     total = spend.total.tokens_in + spend.total.tokens_out if free else spend.total.usd
-    rows, at = list[dict[str, Any]](), 0.0
+    rows = list[JsonDict]()
+    at = 0.0
     for role, usage in sorted(spend.by_role.items()):
         size = (
             100 * ((usage.tokens_in + usage.tokens_out) if free else usage.usd) / total
@@ -363,6 +369,6 @@ def _anchor(id: str) -> str:
     )
 
 
-def _edit_diff(edit: Any) -> Mapping[str, Any]:
+def _edit_diff(edit: Any) -> JsonMap:
     """Return old and new of an edit that was not judged, cut."""
     return {"old": cut(edit.old, 1500), "new": cut(edit.new, 1500)}

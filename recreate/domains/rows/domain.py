@@ -17,6 +17,7 @@ from recreate.api import paths
 from recreate.api.config import Split
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import AskJudge, Limits, Sandbox, SandboxBackend
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains.python_env import environment, read_environment
 from recreate.domains.rows import Columns, name_of, table
@@ -50,9 +51,9 @@ class _RowsRead:
 
 
 def domain(
-    rows: str | Path | Sequence[Mapping[str, Any]],
+    rows: str | Path | Sequence[JsonMap],
     *,
-    score: str | Callable[[str, Mapping[str, Any]], Any] = "",
+    score: str | Callable[[str, JsonMap], Any] = "",
     prompt: str = "",
     answer: str = "",
     id: str = "",
@@ -111,10 +112,10 @@ class RowDomain:
         *,
         workspace: Path | None = None,
         data: str | Path = "",
-        rows: Sequence[Mapping[str, Any]] | None = None,
+        rows: Sequence[JsonMap] | None = None,
         prompt: str = "",
         columns: Mapping[str, str] | None = None,
-        score: str | Callable[[str, Mapping[str, Any]], Any] = "",
+        score: str | Callable[[str, JsonMap], Any] = "",
         say: Callable[[str], None] | None = None,
     ) -> None:
         self.name = name
@@ -154,7 +155,8 @@ class RowDomain:
         limits: Limits | None = None,
         shown: Mapping[str, Path] | None = None,
     ) -> Sandbox:
-        mounts, env = dict(shown or {}), dict[str, str]()
+        mounts = dict(shown or {})
+        env = dict[str, str]()
         if requires := (*self.definition.requires, *task.facts["row"].get("requires", ())):
             venv = environment(
                 read_environment({"requires": requires, "python": self.definition.python}),
@@ -209,7 +211,8 @@ class RowDomain:
         with self._trying:
             if not self._scorer.tried_first or self._tried:
                 return
-            tasks, wrong = self._contents.tasks, None
+            tasks = self._contents.tasks
+            wrong = None
             for task in (tasks[at] for at in sorted({0, len(tasks) // 2, len(tasks) - 1})):
                 try:
                     answer = self.gold(task)
@@ -245,7 +248,8 @@ class RowDomain:
     @property
     def grader(self) -> str:
         """Changes with the scorer, what it reads, what domain.toml says of it and who judges."""
-        known, scorer = self.definition, self._scorer
+        known = self.definition
+        scorer = self._scorer
         judge = self._judge[0] if self._judge and scorer.asks_model else ""
         of_sandbox = [known.requires, known.python]
         own = [scorer.name, scorer.version, *scorer.fingerprint(known)]
@@ -309,13 +313,16 @@ class RowDomain:
     @cached_property
     def _loaded_rows(self) -> _RowsRead:
         """What is decided is written down once the rows are seen to be sound."""
-        file, guessed = self.folder / FILE, list[str]()
+        file = self.folder / FILE
+        guessed = list[str]()
         if self._rows is not None:
-            found, base = table.of_rows(self._rows, self.name), self._where
+            found = table.of_rows(self._rows, self.name)
+            base = self._where
             known, guessed = decide(found, self._wanted)
         elif file.is_file():
             known = self._read_definition(file)
-            found, base = table.read(known.data), self._base(known.data)
+            found = table.read(known.data)
+            base = self._base(known.data)
             # are these columns there?
             decide(found, Wanted(score=known.score, columns=known.columns))
         elif not self._wanted.data:
@@ -325,7 +332,8 @@ class RowDomain:
                 code="no-tasks-file",
             )
         else:
-            found, base = table.read(self._wanted.data), self._base(self._wanted.data)
+            found = table.read(self._wanted.data)
+            base = self._base(self._wanted.data)
             known, guessed = decide(found, self._wanted)
             known = absolute(known, Path())
         tasks, dealt = tasks_of(self.name, found, known, base)
@@ -348,7 +356,9 @@ class RowDomain:
     def _read_definition(self, file: Path) -> Definition:
         """Return what domain.toml and, before it, this command say, files as whole paths. Raises
         BadInput where a command names other data."""
-        kept, shown, wanted = load(file), paths.short(file), self._wanted
+        kept = load(file)
+        shown = paths.short(file)
+        wanted = self._wanted
         known = absolute(kept, self.folder)
         named = known.model_copy(update={"data": wanted.data or known.data})
         if absolute(named, Path()).data != known.data:

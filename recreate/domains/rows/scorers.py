@@ -30,6 +30,7 @@ from recreate.api.errors import BadInput
 from recreate.api.plugins import lacking, names
 from recreate.api.ports import AskJudge, Limits, Sandbox
 from recreate.api.registry import find
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Task, Trace
 from recreate.domains.exploits import text_exploits
 from recreate.domains.rows import bounded
@@ -122,7 +123,7 @@ class Scorer:
         found = read_files(place)
         return found, found
 
-    def read_files(self, value: Any, base: Path) -> dict[str, Any]:
+    def read_files(self, value: Any, base: Path) -> JsonDict:
         """Return the facts of a row's files: `files`, path -> text; or `place`, a file or folder
         below `base`, and its digest."""
         if value in (None, ""):
@@ -168,12 +169,12 @@ class Scorer:
                 raise BadInput(f"{task.id}: {place} {e}", fix=fix, code="bad-rows") from None
         return found
 
-    def add_facts(self, answer: Any, base: Path) -> Mapping[str, Any]:
+    def add_facts(self, answer: Any, base: Path) -> JsonMap:
         """Return what a task keeps besides its row. Raises ValueError that says what is wrong with
         the answer."""
         return {}
 
-    def check_files(self, definition: Definition, facts: Mapping[str, Any]) -> str:
+    def check_files(self, definition: Definition, facts: JsonMap) -> str:
         """Return what is wrong with a row's files, '' for nothing."""
         return ""
 
@@ -219,7 +220,8 @@ class Scorer:
 
     def gold(self, case: RowTask) -> str:
         """Return a right answer. Raises BadInput (`no-gold`) where the row has none."""
-        facts, columns = case.task.facts, case.definition.columns
+        facts = case.task.facts
+        columns = case.definition.columns
         value = facts.get("gold", facts.get("answer") if self.answer_is_gold else None)
         if value is None:
             raise BadInput(
@@ -370,9 +372,11 @@ class Exact(TextScorer):
     settings = ("ignore_case",)
 
     def compare(self, answer: str, expected: str, settings: ScorerSettings) -> Scored:
-        found, right = _plain(answer), _plain(expected)
+        found = _plain(answer)
+        right = _plain(expected)
         if settings.ignore_case:
-            found, right = found.casefold(), right.casefold()
+            found = found.casefold()
+            right = right.casefold()
         return Scored(
             float(found == right),
             "The answer is another text." if found != right else "The answer is right.",
@@ -387,7 +391,8 @@ class Contains(TextScorer):
     settings = ("longest",)
 
     def compare(self, answer: str, expected: str, settings: ScorerSettings) -> Scored:
-        found, right = _words(answer), _words(expected)
+        found = _words(answer)
+        right = _words(expected)
         most = settings.longest or 100 + 10 * len(expected)
         if len(answer.strip()) > most:
             return Scored(
@@ -412,7 +417,8 @@ class Numeric(TextScorer):
     settings = ("tolerance",)
 
     def compare(self, answer: str, expected: str, settings: ScorerSettings) -> Scored:
-        right, found = readings(expected), readings(answer)
+        right = readings(expected)
+        found = readings(answer)
         if not found:
             return Scored(0.0, "There is no number in the answer.")
         for one, one_percent in found:
@@ -444,7 +450,8 @@ class F1(TextScorer):
     pass_at = 0.8
 
     def compare(self, answer: str, expected: str, settings: ScorerSettings) -> Scored:
-        found, right = squad_words(answer), squad_words(expected)
+        found = squad_words(answer)
+        right = squad_words(expected)
         if not found or not right:
             return Scored(
                 float(found == right),
@@ -453,7 +460,8 @@ class F1(TextScorer):
         same = sum((Counter(found) & Counter(right)).values())
         if not same:
             return Scored(0.0, "No word of the answer is among the right ones.")
-        precision, recall = same / len(found), same / len(right)
+        precision = same / len(found)
+        recall = same / len(right)
         score = 2 * precision * recall / (precision + recall)
         return Scored(
             score,

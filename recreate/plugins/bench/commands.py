@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -13,6 +13,7 @@ from recreate.api.errors import BadInput, CheckFailed, OutOfBudget
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
 from recreate.api.registry import absent
+from recreate.api.shapes import JsonMap
 from recreate.cli.cells import list_cells, tell_cell, tell_difference, warn_of_many
 from recreate.cli.options import BUILD, RUN, TAPES, Json, one_of, with_settings
 from recreate.cli.runner import folder_of, stopped_by_budget
@@ -89,7 +90,7 @@ Baseline = Annotated[
 def bench(
     settings: Settings,
     where: Path,
-    typed: Mapping[str, Any],
+    typed: JsonMap,
     several: Mapping[str, tuple[str, ...]],
     suite: Annotated[
         Path | None,
@@ -161,7 +162,7 @@ def bench(
     _measure(found, where, fresh, as_json)
 
 
-def suite_of(suite: Path | None, typed: Mapping[str, Any]) -> tuple[Mapping[str, Any], Path | None]:
+def suite_of(suite: Path | None, typed: JsonMap) -> tuple[JsonMap, Path | None]:
     """Return what was typed, and the suite's file; a folder is a table that was begun there."""
     if suite is not None:
         from recreate.plugins.bench.suite import FILE
@@ -171,7 +172,7 @@ def suite_of(suite: Path | None, typed: Mapping[str, Any]) -> tuple[Mapping[str,
     return typed, suite
 
 
-def _refuse_in_measuring(typed: Mapping[str, Any]) -> None:
+def _refuse_in_measuring(typed: JsonMap) -> None:
     """What is of making agents alone."""
     if idle := [address for address in typed if address in MAKES]:
         raise BadInput(
@@ -341,12 +342,12 @@ def compare(
     answer(as_json, record, *map(tell_cell, cells), *lines, *again)
 
 
-def _name_pair(verdict: Mapping[str, Any]) -> str:
+def _name_pair(verdict: JsonMap) -> str:
     sides = [f"{verdict[f'{s}_agent']} with {verdict[f'{s}_model']}" for s in ("before", "after")]
     return f"{' -> '.join(sides)} on {verdict['split']} of {verdict['domain']}"
 
 
-def _is_one_agent(verdict: Mapping[str, Any]) -> bool:
+def _is_one_agent(verdict: JsonMap) -> bool:
     return all(
         verdict[f"before_{what}"] == verdict[f"after_{what}"] for what in ("digest", "model")
     )

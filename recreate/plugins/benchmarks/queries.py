@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recreate.api.errors import UNSOUND, Fault
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Trace
 from recreate.domains.rows.places import read_files
 from recreate.domains.rows.programs import describe_ending, run_program
@@ -107,7 +108,7 @@ class QueryScorer(Scorer):
         found = read_files(place)
         return found, found
 
-    def check_files(self, definition: Definition, facts: Mapping[str, Any]) -> str:
+    def check_files(self, definition: Definition, facts: JsonMap) -> str:
         if find_database(definition, facts):
             return ""
         return (
@@ -179,7 +180,7 @@ class QueryScorer(Scorer):
         return {**super().exploits(case), **query_exploits.QUERIES}
 
 
-def find_database(decided: Definition, facts: Mapping[str, Any]) -> str:
+def find_database(decided: Definition, facts: JsonMap) -> str:
     """Return which of a row's files is its database, '' for none: the one that domain.toml names,
     else the first that is called so."""
     names = [*facts.get("files", ()), *facts.get("place_files", ())]

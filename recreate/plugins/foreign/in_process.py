@@ -25,6 +25,7 @@ from recreate.agents.workplace import prepare_sandbox
 from recreate.api.errors import BadInput, RecreateError
 from recreate.api.ports import Agent, Sandbox
 from recreate.api.registry import need
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.theirs import expect
 from recreate.api.types import Ending, Message, Output, Reply
 from recreate.plugins.foreign.conversation import Conversation
@@ -40,15 +41,17 @@ _NOT_ITS_OWN = (
     str(Path(__file__).parents[2]),
 )
 """Where libraries lie, and we."""
-_given: dict[str, Any] = {}
+_given: JsonDict = {}
 
 
 def give(action: str, agent: Any) -> str:
     """Keep an agent that no import finds, for as long as this process lives: the action that names
     it."""
-    name, n = action, 2
+    name = action
+    n = 2
     while _given.get(name, agent) is not agent:
-        name, n = f"{action}.{n}", n + 1
+        name = f"{action}.{n}"
+        n = n + 1
     _given[name] = agent
     return name
 
@@ -125,7 +128,7 @@ class OpenDesk:
     def api_key(self) -> str:
         return self._gateway.key or (self.base_url and self._gateway.key)
 
-    def ask(self, messages: Sequence[Message | Mapping[str, Any]], **params: Any) -> Reply:
+    def ask(self, messages: Sequence[Message | JsonMap], **params: Any) -> Reply:
         if isinstance(messages, str) or not all(isinstance(m, Mapping) for m in messages):
             raise BadInput(
                 f"no messages: {messages!r}"[:200],

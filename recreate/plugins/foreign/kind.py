@@ -58,9 +58,11 @@ class ForeignAgent:
 
     def check(self, scaffold: Scaffold, backend: SandboxBackend | None) -> Iterator[Problem]:
         """Find the faults of its folder."""
-        agent, toml = scaffold.agent, scaffold.files["agent.toml"]
+        agent = scaffold.agent
+        toml = scaffold.files["agent.toml"]
         texts = {path: text for path, text in scaffold.files.items() if agent.declares(path)}
-        at, inside = key_line(toml, ("texts",)), agent.action == "command"
+        at = key_line(toml, ("texts",))
+        inside = agent.action == "command"
         if agent.texts and not texts:
             message = f"texts matches no file of this folder: {', '.join(agent.texts)}"
             yield Problem(file="agent.toml", line=at, message=message)
@@ -98,7 +100,8 @@ class ForeignAgent:
         cause, words = re.sub(r"\d+", "#", last) or "exit", last or "it printed nothing"
         if places := _PLACE.findall(said):
             file, line = (a or b for a, b in zip(places[-1][:2], places[-1][2:], strict=True))
-            cause, words = f"{last.partition(':')[0]} {file} {line}", f"{file}, line {line}: {last}"
+            cause = f"{last.partition(':')[0]} {file} {line}"
+            words = f"{file}, line {line}: {last}"
         if trace.limit == "no-calls":
             return "no-calls", f"it never asked its model; {words}"
         return cause, words

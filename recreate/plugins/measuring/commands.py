@@ -4,15 +4,16 @@ the model it was made with or with another."""
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.cli import runner
 from recreate.cli.options import RUN, SELECT, Json, with_settings
 from recreate.cli.terminal import answer, say
@@ -75,7 +76,7 @@ PlanOnly = Annotated[bool, typer.Option("--plan", help="Say what it would take, 
 def ablate(
     settings: Settings,
     where: Path,
-    typed: Mapping[str, Any],
+    typed: JsonMap,
     what: Annotated[
         str, typer.Argument(metavar="RUN_OR_SCAFFOLD", help="A build, `last`, or an agent.")
     ] = "last",
@@ -125,7 +126,7 @@ def ablate(
 def transfer(
     settings: Settings,
     where: Path,
-    typed: Mapping[str, Any],
+    typed: JsonMap,
     what: Annotated[
         str, typer.Argument(metavar="SCAFFOLD", help="An agent, or the build that made it.")
     ],
@@ -169,7 +170,7 @@ def transfer(
 
 
 def _read_request(
-    what: str, where: Path, base: str, settings: Settings, typed: Mapping[str, Any]
+    what: str, where: Path, base: str, settings: Settings, typed: JsonMap
 ) -> tuple[str, Lineage, Settings]:
     """(its name, the agent with what it was made from, the settings: of the build that made it,
     where no flag says more)."""
@@ -181,7 +182,7 @@ def _read_request(
     named = named_run(what.rpartition(":")[0] or what, where, whole=":" not in what)
     source = named or next(iter(lineage.runs), None)
     settings, count = count_tasks(settings)
-    changes: dict[str, Any] = {}
+    changes: JsonDict = {}
     if source is not None and not {"domain", "data"} & typed.keys():
         known = Run(source).settings
         tables = {
@@ -240,7 +241,7 @@ def _fixed(fixed: tuple[tuple[str, str], ...]) -> Iterator[str]:
 
 def _pruned(
     settings: Settings, where: Path, folder: Path, what: str, parts: AgentParts, found: Credit
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[JsonDict, list[str]]:
     """What the gate says of the agent without what it would drop: (the record, the lines)."""
     from recreate.builder.sdk import deliver
     from recreate.plugins.measuring.pruned import judge_candidate
@@ -304,7 +305,9 @@ def blame(
     lines = read_blame(file, workspace())
     one = len(lines) == 1
     for line in lines:
-        who, revision, edit = line.writer.origin, line.writer.revision, line.writer.edit
+        who = line.writer.origin
+        revision = line.writer.revision
+        edit = line.writer.edit
         said = f"{revision.id[:8]} {revision.verdict.diff or 0:+.2f}" if revision else ""
         answer(as_json, line.record(), f"{who:<5} {said:<14} {line.line:>4}  {line.text}")
         if one and not as_json and revision is not None:

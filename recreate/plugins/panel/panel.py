@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Usage
 from recreate.cli.screen import Screen, tell_usage
 from recreate.cli.terminal import printable
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 SHOWN = 6
 """Jobs that the panel shows; of more it says how many."""
-NARROWEST, RULE = 20, 40
+NARROWEST = 20
+RULE = 40
 LOOKS = 2
 """How often a second the panel is drawn: often enough to be believed, seldom enough to be read."""
 
@@ -109,13 +111,15 @@ class Progressing:
         """Whether the attempts are a candidate's."""
         return self.stage == "candidate"
 
-    def take(self, event: str, facts: Mapping[str, Any], now: float) -> None:
+    def take(self, event: str, facts: JsonMap, now: float) -> None:
         """Learn from one event. Raises KeyError for one without its facts."""
         match event:
             case "build":
-                self.course, self.over = facts["course"], facts["over"]
+                self.course = facts["course"]
+                self.over = facts["over"]
             case "round":
-                self.over, self.stage = facts["round"] - 1, "train"
+                self.over = facts["round"] - 1
+                self.stage = "train"
             case "gather":
                 self.begin(facts["phase"], now, facts["total"])
                 cells = facts.get("cells", {})
@@ -132,7 +136,8 @@ class Progressing:
                 self.stage = "judged" if event == "revision" else "confirming"
             case "propose" | "observe":
                 if self.stage != "proposal":
-                    self.stage, self.proposing = "proposal", now
+                    self.stage = "proposal"
+                    self.proposing = now
                 does = "studying" if event == "propose" else "learning from"
                 self.begin(f"{does} {facts['experiences']} experiences", now)
             case "begin":
@@ -157,14 +162,20 @@ class Progressing:
                     self.means[self.phase] = math.fsum(told) / len(told)
 
     def begin(self, phase: str, now: float, total: int = 0) -> None:
-        self.phase, self.total, self.done, self.passed, self.since = phase, total, 0, 0, now
-        self.scores, self.jobs = {}, {}
+        self.phase = phase
+        self.total = total
+        self.done = 0
+        self.passed = 0
+        self.since = now
+        self.scores = {}
+        self.jobs = {}
 
     def ahead(self) -> tuple[int, int] | None:
         """(attempts, proposals) that come after this phase; None where nobody knows."""
         if self.course is None:
             return None
-        c, later = self.course, self.course.rounds - self.over - (self.stage != "")
+        c = self.course
+        later = self.course.rounds - self.over - (self.stage != "")
         rest = later * (c.batch + c.proposing + c.judged) + (c.first - c.batch) * (
             later == c.rounds > 0
         )
@@ -208,7 +219,8 @@ def panel(
         time_left = f"{'━' * filled}{'·' * (room - filled)}  {time_left}"
     lines += [time_left] * bool(time_left)
     if known.cells:
-        rows, most = list(known.cells.items()), max(2, height // 2 - 6)
+        rows = list(known.cells.items())
+        most = max(2, height // 2 - 6)
         room = max(8, min(max(len(name) for name, _ in rows), width - 32))
         lines += [cell.line(name, room) for name, cell in rows[:most]]
         lines += [f"  and {len(rows) - most} more cells"] * (len(rows) > most)
@@ -272,7 +284,8 @@ def whole(known: Progressing, now: float) -> tuple[float, float, float] | None:
     if not proposals + in_work:
         return found
     if known.proposals:  # one alone says little: half or twice as long
-        n, mean = len(known.proposals), math.fsum(known.proposals) / len(known.proposals)
+        n = len(known.proposals)
+        mean = math.fsum(known.proposals) / len(known.proposals)
         each = (
             (min(known.proposals), mean, max(known.proposals))
             if n > 1
@@ -294,7 +307,8 @@ def whole(known: Progressing, now: float) -> tuple[float, float, float] | None:
 def _left(known: Progressing, now: float, stops: float) -> str:
     """What is left of the whole run, where that is known; else of this phase; '' where neither
     is."""
-    todo, what = known.total - known.done, "in all"
+    todo = known.total - known.done
+    what = "in all"
     if (found := whole(known, now)) is None:
         if not known.total:
             return ""
@@ -309,7 +323,8 @@ def _left(known: Progressing, now: float, stops: float) -> str:
     if stops < found[0]:
         return f"about {_span(stops)} left of the budget's time"
     low, likely, high = (min(seconds, stops) for seconds in found)
-    first, last = _span(low), _span(high)
+    first = _span(low)
+    last = _span(high)
     if first.split()[-1] == last.split()[-1]:
         first = first.split()[0]
     between = f" ({first} to {last})" if first != last.split()[0] else ""
@@ -353,7 +368,8 @@ class LivePanel:
     def __init__(self, screen: Screen, console: Console) -> None:
         from rich.live import Live
 
-        self.screen, self.console = screen, console
+        self.screen = screen
+        self.console = console
         self.known = Progressing(at_once=screen.at_once, since=screen.started)
         self._alone = threading.Lock()
         self._live = Live(
@@ -365,9 +381,10 @@ class LivePanel:
             redirect_stdout=sys.stdout.isatty(),
             vertical_overflow="crop",
         )
-        self.start, self.stop = self._live.start, self._live.stop
+        self.start = self._live.start
+        self.stop = self._live.stop
 
-    def take(self, event: str, facts: Mapping[str, Any]) -> None:
+    def take(self, event: str, facts: JsonMap) -> None:
         """Learn from one event."""
         with self._alone:
             self.known.take(event, facts, time.monotonic())
@@ -379,11 +396,13 @@ class LivePanel:
     def __rich__(self) -> RenderableType:
         from rich.text import Text
 
-        ledger, size = self.screen.ledger, self.console.size
+        ledger = self.screen.ledger
+        size = self.console.size
         minutes = self.screen.minutes
         cap = ledger.budget.minutes if ledger else None
         stops = math.inf if cap is None else max(0.0, 60 * (cap - minutes))
-        by_role, now = ledger.by_role if ledger else {}, time.monotonic()
+        by_role = ledger.by_role if ledger else {}
+        now = time.monotonic()
         with self._alone:
             lines = panel(
                 self.known,

@@ -26,6 +26,7 @@ from pydantic import Field, ValidationError
 
 from recreate.api.config import Split, read_json
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Record
 from recreate.domains.rows import HUB, read_first_row, table
 from recreate.domains.rows.forms import SPLIT
@@ -149,7 +150,7 @@ def read(source: str | Path) -> tuple[list[tuple[PublishedRow, Split | None]], l
     return list(found.values()), refused
 
 
-def row_of(value: Mapping[str, Any]) -> PublishedRow:
+def row_of(value: JsonMap) -> PublishedRow:
     """A published row as ours. Raises ValueError saying what is wrong with it."""
     fail, passing = (_names(value, key) for key in ("FAIL_TO_PASS", "PASS_TO_PASS"))
     if not fail:
@@ -157,14 +158,18 @@ def row_of(value: Mapping[str, Any]) -> PublishedRow:
     for key in ("patch", "repo", "instance_id"):
         if not isinstance(value[key], str) or not value[key].strip():
             raise ValueError(f"its {key} is empty")
-    repo, commit, mirror = value["repo"], _text(value, "base_commit"), ""
+    repo = value["repo"]
+    commit = _text(value, "base_commit")
+    mirror = ""
     breaks = not commit and not _text(value, "test_patch")
     if match := _MIRROR.match(repo):
-        mirror, repo, commit = repo, f"{match[1]}/{match[2]}", commit or match[3]
+        mirror = repo
+        repo = f"{match[1]}/{match[2]}"
+        commit = commit or match[3]
     if not commit:
         raise ValueError("it has no base_commit")
     asked = value.get("install_config")
-    config: Mapping[str, Any] = asked if isinstance(asked, dict) else {}
+    config: JsonMap = asked if isinstance(asked, dict) else {}
     environment = _text(value, "environment")
     lines = (_text(value, "requirements") or environment).splitlines()
     own = {"pip", repo.rpartition("/")[2].lower()}
@@ -222,12 +227,12 @@ def dealt(rows: Sequence[tuple[PublishedRow, Split | None]]) -> dict[str, Split]
     return chosen
 
 
-def _text(value: Mapping[str, Any], key: str) -> str:
+def _text(value: JsonMap, key: str) -> str:
     found = value.get(key)
     return found if isinstance(found, str) else ""
 
 
-def _names(value: Mapping[str, Any], key: str) -> tuple[str, ...]:
+def _names(value: JsonMap, key: str) -> tuple[str, ...]:
     """Return a list of test names, given as such, as JSON, as Python writes it, or a name a line.
     Raises ValueError for anything else."""
     names = value.get(key) or value.get(key.lower())
@@ -272,7 +277,8 @@ def _describe_error(error: ValueError) -> str:
 def _values(source: str | Path) -> Iterator[tuple[str, Any]]:
     """Yield (where it stands, the value; a text in its place says why there is none). Of several
     splits of a data set the one that is measured on is read, else all."""
-    path, name = Path(source).expanduser(), str(source)
+    path = Path(source).expanduser()
+    name = str(source)
     stored = path.is_file()
     if not stored and not path.is_dir():
         match = _HUB.match(name)

@@ -29,13 +29,34 @@ from recreate.storage import files, packages
 # -----------------------------------------------------------------------------------------
 
 
+def list_releases(name: str) -> dict[str, tuple[str, bool]]:
+    """Return version -> (the day its sdist was uploaded, whether it was yanked) of the final
+    releases that have an sdist, in order. The day is '' where the index does not say. Raises
+    BadInput (unknown-package) and Fault."""
+    from packaging.version import Version
+
+    page, _ = packages.read_project(name)
+    found = {}
+    for link in page.packages:
+        if (
+            link.package_type == "sdist"
+            and link.version
+            and packages.is_same(link.version, link.version)
+        ):
+            version = Version(link.version)
+            if not version.is_prerelease and not version.is_devrelease:
+                day = link.upload_time.date().isoformat() if link.upload_time else ""
+                found[version] = (link.version, day, bool(link.is_yanked))
+    return {text: (day, yanked) for _, (text, day, yanked) in sorted(found.items())}
+
+
 def release(package: str, before: str, after: str, setup: Setup) -> list[Candidate]:
     """What a release mends, behaviour by behaviour. Its tests run with the index as it is today,
     else as it was when it came out, unless a day is `wanted`.
 
     Raises BadInput: unknown-package, yanked, no-tests, no-change, failing-suite, bad-requirement.
     """
-    known = packages.releases(package)
+    known = list_releases(package)
     for version in (before, after):
         if known.get(version, ("", False))[1]:
             raise BadInput(

@@ -14,11 +14,12 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import overload
 
+from recreate.agents.lesson import headed, lesson_text, read_lesson
 from recreate.api.errors import BadInput
 from recreate.api.paths import memory as memory_folder
 from recreate.api.ports import Hit
 from recreate.api.shapes import JsonDict
-from recreate.api.types import digest
+from recreate.api.types import Lesson, digest
 from recreate.lessons.promotion import free
 from recreate.lessons.store import LessonStore
 from recreate.memory.store import ExperienceStore
@@ -26,7 +27,9 @@ from recreate.plugins.memory_tools.forget import Forgetting, forget
 from recreate.plugins.traces.ungraded import Ungraded
 from recreate.plugins.traces.waiting import count_hidden, recall
 from recreate.runs import settings
+from recreate.storage.files import locked, write
 from recreate.storage.log import iso
+from recreate.storage.redact import redacted
 
 READER = "optimizer"
 HITS = 25
@@ -184,8 +187,8 @@ class Browsed:
         store, id = lessons_at(memory_folder(self.where), path)
         match form.get("decision"):
             case "edit":
-                lesson = store.reword(
-                    id, form.get("title", ""), form.get("body", ""), form.get("seen", "")
+                lesson = reword(
+                    store, id, form.get("title", ""), form.get("body", ""), form.get("seen", "")
                 )
                 return f"{lesson.title}: these are its words now"
             case "merge" if form.get("member") in self.mergeable(path):
@@ -223,6 +226,34 @@ class Browsed:
                 f"memory has no attempt {id}", fix="search finds what there is", code="no-attempt"
             )
         return forget(store, [id], dry=dry)
+
+
+def reword(store: LessonStore, id: str, title: str, body: str, seen: str) -> Lesson:
+    """Give a lesson other words of a person's; its evidence stays. seen: the `digest` of the
+    file that he saw.
+
+    Raises BadInput when somebody wrote it meanwhile, and for an empty one.
+    """
+    title = redacted(" ".join(title.split()))
+    body = redacted("\n".join(body.splitlines()).strip())
+    if not title or not body:
+        raise BadInput(
+            "a lesson has a title and a text",
+            fix="say what to do, in a few sentences",
+            code="no-text",
+        )
+    with locked(store.folder):
+        path = store.find(id)
+        text = lesson_text(path)
+        if digest(text) != seen:
+            raise BadInput(
+                "somebody changed this lesson meanwhile",
+                fix="look at it again first",
+                code="stale",
+            )
+        lesson = read_lesson(path.stem, text).model_copy(update={"title": title, "body": body})
+        write(path, headed(lesson))
+    return lesson
 
 
 def mark(plan: Forgetting) -> str:
