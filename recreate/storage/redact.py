@@ -407,7 +407,7 @@ class _Known:
 
 _seen: tuple[int, Any] | None = None
 _values = _Known({}, None)
-_looked: tuple[float, Any] = (0.0, None)
+_looked: tuple[float, Any] = (-math.inf, None)
 
 
 def _read_known() -> _Known:
@@ -444,7 +444,7 @@ def _dotenv_stamp() -> Any:
     than masking a line."""
     global _looked
     when = time.monotonic()
-    if when - _looked[0] > 1 or _looked[0] == 0:
+    if when - _looked[0] > 1:
         try:
             file = _env_file(Path.cwd())
             info = file.stat()

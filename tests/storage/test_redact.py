@@ -177,6 +177,28 @@ def test_code_and_prose_about_keys_stay(text: str) -> None:
     assert redact(text) == text
 
 
+@pytest.mark.parametrize(
+    ("least", "less"),
+    [
+        ("DB_PASS=xyzxyzxy", "DB_PASS=xyxyxyxy"),
+        ("DB_PASS=tr0ub4dor", "DB_PASS=tr0ub4d"),
+        ("password: a1b2c3", "password: a1b2b"),
+        ("password: abcd1a", "password: abc1aa"),
+        ("password: abcdef!", "password: abcdefg"),
+        ("api_key: ab12cd34ab12cd34", "api_key: ab12ab12ab12ab12"),
+        ("api_key: ab12cd34.ef5", "api_key: ab12cd34.ef"),
+        ("api_key: ab12cd3e-fgh4", "api_key: ab12cd3-fgh4"),
+        ("api_key: abcdefgh1jklMN", "api_key: abcdefgh1jk-lm"),
+        ("sk-a1b2c3d4e5f6-g7h8", "sk-a1b2c3d4e5-fghijkl"),
+        ("pk-lf-" + "0a1b2c3d-" * 4, "pk-lf-0a1b2c3d"),
+        ("Authorization: Basic " + base64.b64encode(b"u:p").decode() + "xx==", "basic dXNlcg=="),
+    ],
+)
+def test_the_least_that_is_a_key_is_masked_and_what_is_less_stays(least: str, less: str) -> None:
+    assert "[redacted]" in redact(least)
+    assert redact(less) == less
+
+
 @pytest.mark.parametrize("text", HARMLESS)
 def test_ordinary_texts_stay(text: str) -> None:
     assert redact(text) == text
@@ -280,6 +302,13 @@ def test_a_value_is_masked_in_base64_and_in_hex_also_as_a_part_of_more(
     )
 
 
+def test_a_value_of_three_letters_in_turn_is_masked_and_one_of_two_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "xyzxyzxy")
+    assert redact("xyzxyzxy") == "[redacted:DB_PASSWORD]"
+
+
 def test_values_of_the_workspaces_env_file_are_masked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,9 +318,9 @@ def test_values_of_the_workspaces_env_file_are_masked(
         "# keys\nexport DB_PASS='of the file'\nTHEME=of the theme\n", "utf-8"
     )
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(module, "_looked", (0.0, None))
+    monkeypatch.setattr(module, "_looked", (-1e9, None))
     assert redact("of the file, of the theme") == "[redacted:DB_PASS], of the theme"
-    monkeypatch.setattr(module, "_looked", (0.0, None))
+    monkeypatch.setattr(module, "_looked", (-1e9, None))
 
 
 @pytest.mark.parametrize(
@@ -306,6 +335,7 @@ def test_values_of_the_workspaces_env_file_are_masked(
         ("DB_PASSWORD", "submitted"),
         ("DB_PASSWORD", "isinstance"),
         ("DB_PASSWORD", "00000000"),
+        ("DB_PASSWORD", "xyxyxyxy"),
         ("DB_PASSWORD", "Password"),
         ("SOME_KEY", os.__file__),
     ],
