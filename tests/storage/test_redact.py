@@ -324,6 +324,43 @@ def test_values_of_the_workspaces_env_file_are_masked(
 
 
 @pytest.mark.parametrize(
+    ("line", "text", "masked"),
+    [
+        ('A_KEY="half of it', 'say "half of it now', "say [redacted:A_KEY] now"),
+        ("A_KEY='of the file\"", "say 'of the file\" now", "say [redacted:A_KEY] now"),
+        ("A_KEY=as long as a", "as long as a rope", "[redacted:A_KEY] rope"),
+        ("A_KEY=of the file # mine", "of the file # mine", "[redacted:A_KEY] # mine"),
+        ("A_KEY='of the # file'", "of the # file", "[redacted:A_KEY]"),
+        ("  export  A_KEY = of the file ", "of the file", "[redacted:A_KEY]"),
+        ("#A_KEY=of the file", "of the file", "of the file"),
+        ("A_KEY", "A_KEY of the file", "A_KEY of the file"),
+        ("A_KEY='", "it's", "it's"),
+    ],
+)
+def test_a_line_of_the_env_file_is_read_as_a_shell_does(
+    line: str, text: str, masked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from recreate.storage import redact as module
+
+    (tmp_path / ".env").write_text(f"X=1\n{line}\nY=2\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "_looked", (-1e9, None))
+    assert redact(text) == masked
+    monkeypatch.setattr(module, "_looked", (-1e9, None))
+
+
+@pytest.mark.parametrize(
+    ("password", "masked"),
+    [("a1b2c3", True), ("a1b2c", False), ("abcdef", False), ("abcdefgh1", True)],
+)
+def test_a_short_password_of_an_address_is_masked_alone_where_it_is_no_word(
+    password: str, masked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", f"postgres://app:{password}@db/x")
+    assert (redact(f"it is {password} here") != f"it is {password} here") == masked
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("SOME_KEY", "dev"),  # too short
