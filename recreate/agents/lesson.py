@@ -111,7 +111,8 @@ def read_lesson(name: str, text: str) -> Lesson:
         cut = len(lines)  # the last paragraph is prose that happens to end so
     facts = {key: value.strip() for key, _, value in (line.partition(":") for line in lines[cut:])}
     ids = {k: tuple(filter(None, (i.strip() for i in facts.get(k, "").split(",")))) for k in _FACTS}
-    scope, trust = facts.get("scope", "instance"), facts.get("trust", "own")
+    scope = facts.get("scope", "instance")
+    trust = facts.get("trust", "own")
     return Lesson(
         id=name,
         title=title,

@@ -109,7 +109,8 @@ def _run(work: Build, reviewer: Reviewer | None) -> BuildResult:
     from langgraph.graph import END, START, StateGraph
     from langgraph.types import Command
 
-    session, settings = work.session, work.session.settings
+    session = work.session
+    settings = work.session.settings
     session.start()
     graph = StateGraph(BuildState)
     for node in NODES:
@@ -122,7 +123,9 @@ def _run(work: Build, reviewer: Reviewer | None) -> BuildResult:
         graph.add_conditional_edges(name, partial(rounds.choose_next, work), ways)
     limit = 1000 * (1 + settings.rounds)
     config: Any = {"configurable": {"thread_id": "build"}, "recursion_limit": limit}
-    status, waiting, top = "done", None, ""
+    status = "done"
+    waiting = None
+    top = ""
     with _checkpoints(work, graph, config) as compiled:
         earlier: BuildState = compiled.get_state(config).values
         step: Any = None if earlier else {"round": 0, "scaffold": work.seed.digest}
@@ -136,7 +139,8 @@ def _run(work: Build, reviewer: Reviewer | None) -> BuildResult:
                     offer = asked[0].value["offer"]
                     answer = work.desk.answer(offer, reviewer)
                     if answer is None:
-                        status, waiting = "review", work.desk.read_offer(offer)
+                        status = "review"
+                        waiting = work.desk.read_offer(offer)
                         break
                     state = compiled.invoke(Command(resume=answer), config, durability="sync")
             except OutOfBudget as e:
@@ -170,7 +174,8 @@ def _run(work: Build, reviewer: Reviewer | None) -> BuildResult:
 
 def _announce(work: Build, earlier: BuildState) -> None:
     """Say what the build will do, and how many of its candidates can be decided."""
-    session, settings = work.session, work.session.settings
+    session = work.session
+    settings = work.session.settings
     count = len(work.validation)
     there = {"train": min(settings.train, len(work.train)), "validation": count}
     ahead = course(settings.model_copy(update=there), session.models.optimizer_price)

@@ -17,6 +17,7 @@ from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
 from recreate.api.ports import Population
 from recreate.api.registry import find
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.theirs import all_are, expect
 from recreate.api.types import Edit, Experience, Record, Revision, Split, Task, Verdict, digest
 from recreate.builder.batches import draw_batch, recall_batch
@@ -46,12 +47,12 @@ class BuildState(TypedDict, total=False):
     round: int
     scaffold: str
     experiences: list[str]
-    edits: list[dict[str, Any]]
-    others: list[list[dict[str, Any]]]
+    edits: list[JsonDict]
+    others: list[list[JsonDict]]
     more: bool
     candidate: str
     offer: int
-    answer: dict[str, Any]
+    answer: JsonDict
 
 
 def choose_tasks(session: Session) -> tuple[list[Task], list[Task]]:
@@ -151,7 +152,8 @@ class Build:
         node runs again."""
         if any(r.id == revision.id for r in self.revisions):
             return
-        child, text = self.scaffold(revision.id), describe(revision)
+        child = self.scaffold(revision.id)
+        text = describe(revision)
         self.history.commit(child, revision.parent, revision.kept, text)
         self.session.journal.add("revision", revision=revision.model_dump(mode="json"))
         self.revisions.append(revision)
@@ -205,7 +207,8 @@ class Build:
 def attempt(build: Build, state: BuildState) -> BuildState:
     """Attempt a batch of train tasks with the current agent, or recall one from memory. Raises
     NoRoom where nothing could be kept in place of the seed."""
-    session, round = build.session, state["round"]
+    session = build.session
+    round = state["round"]
     current = build.scaffold(state["scaffold"])
     if top := build.judge.find_ceiling(current):
         raise NoRoom(top)
@@ -213,7 +216,8 @@ def attempt(build: Build, state: BuildState) -> BuildState:
     if session.settings.from_experience and (round == 0 or not build.train):
         return {"experiences": recall_batch(session, round)}
     batch = draw_batch(session, build.train, build.seed, build.kept_ids, round)
-    tasks, first = [task for task, _ in batch], {task.id: repeat for task, repeat in batch}
+    tasks = [task for task, _ in batch]
+    first = {task.id: repeat for task, repeat in batch}
     offers = build.learning.offers(round, drawn=True)
     if current.digest == build.seed.digest:
         bring(session, [Work(session, current, *each, offers=offers) for each in batch])
@@ -229,7 +233,8 @@ def _say_offered(
 ) -> None:
     """Say which lessons the attempts of a round were offered, and from how many each was held back,
     by lot."""
-    shown, held = Counter[str](), Counter[str]()
+    shown = Counter[str]()
+    held = Counter[str]()
     for e in experiences:
         got = offered_ids(e)
         shown.update(got)
@@ -243,7 +248,8 @@ def _say_offered(
 
 def propose(build: Build, state: BuildState) -> BuildState:
     """Ask the optimizer for candidates; a proposal that stands in the journal is read back."""
-    session, round = build.session, state["round"]
+    session = build.session
+    round = state["round"]
     current = build.scaffold(state["scaffold"])
     experiences = build.experiences(state["experiences"])
     parts = [current.digest, round, state["experiences"], session.settings.optimizer]
@@ -298,7 +304,7 @@ def _are_several(made: Any) -> bool:
     return isinstance(made, Iterable) and not isinstance(made, Record | str | Mapping)
 
 
-def _remember(build: Build, record: Mapping[str, Any], current: Scaffold, batch: Proposals) -> None:
+def _remember(build: Build, record: JsonMap, current: Scaffold, batch: Proposals) -> None:
     """Take a proposal's attempts and lessons into memory once it is in the journal. Doing it again
     changes nothing.
 
@@ -317,8 +323,10 @@ def _remember(build: Build, record: Mapping[str, Any], current: Scaffold, batch:
 
 def settle(build: Build, state: BuildState) -> BuildState:
     """Apply a candidate's edits, judge it, and keep it, drop it or offer it to a person."""
-    session, round = build.session, state["round"]
-    current, others = build.scaffold(state["scaffold"]), state.get("others", [])
+    session = build.session
+    round = state["round"]
+    current = build.scaffold(state["scaffold"])
+    others = state.get("others", [])
     over: BuildState = {"round": round + 1, "others": [], "more": False}
     after: BuildState = over
     if others:
@@ -393,7 +401,8 @@ def review(build: Build, state: BuildState) -> BuildState:
 
 def decide(build: Build, state: BuildState) -> BuildState:
     """Do what the person said of the candidate: keep it, drop it, or judge what was made of it."""
-    waiting, answer = build.desk.read_offer(state["offer"]), state["answer"]
+    waiting = build.desk.read_offer(state["offer"])
+    answer = state["answer"]
     if answer["decision"] == "accept":
         build.record(waiting.model_copy(update={"kept": True, "review": "accepted"}))
         after: BuildState = {"candidate": "", "scaffold": waiting.id}
@@ -403,8 +412,10 @@ def decide(build: Build, state: BuildState) -> BuildState:
     if answer["decision"] == "reject":
         build.record(waiting.model_copy(update={"review": f"rejected: {answer['reason']}"}))
         return {"candidate": ""}
-    current, child = build.scaffold(waiting.parent), build.scaffold(waiting.id)
-    edited, reason = build.scaffold(answer["edited"]), answer["reason"] or "edited by a person"
+    current = build.scaffold(waiting.parent)
+    child = build.scaffold(waiting.id)
+    edited = build.scaffold(answer["edited"])
+    reason = answer["reason"] or "edited by a person"
     edits = human_edits(current, waiting, child, edited, reason)
     verdict = build.judge_candidate(current, edited, edits, state["round"])
     changes = {"id": edited.digest, "edits": tuple(edits), "verdict": verdict, "faults": ()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +32,7 @@ from recreate.api.ports import (
     Preparable,
     SandboxBackend,
 )
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.theirs import boundary, spelled
 from recreate.api.types import Experience, Revision, Split, Task, Verdict
 from recreate.builder.estimate import refuse_if_too_small
@@ -95,7 +96,7 @@ class Outcome:
     scaffold: Scaffold
     verdict: Verdict
     revisions: tuple[Revision, ...]
-    record: Mapping[str, Any]
+    record: JsonMap
     """The object that `recreate build --json` prints."""
     waiting: Revision | None = None
     kept: Kept | None = None
@@ -146,7 +147,7 @@ def build(
     the run folder.
     """
     settings = {"review": True, **settings} if review else settings
-    named: dict[str, Any] = {
+    named: JsonDict = {
         "domain": domain,
         "model": model,
         "sandbox": sandbox,
@@ -160,10 +161,8 @@ def build(
             "a Memory that recalls is given as recall= now", DeprecationWarning, stacklevel=2
         )
         memory, recall = "", memory
-    models__optimizer, memory = (
-        old.get("optimizer_model", models__optimizer),
-        old.get("policy", memory),
-    )
+    models__optimizer = old.get("optimizer_model", models__optimizer)
+    memory = old.get("policy", memory)
     parts = {
         "optimizer": optimizer,
         "models__optimizer": models__optimizer,
@@ -173,7 +172,8 @@ def build(
     named |= {_ADDRESS.get(name, name): part for name, part in (parts | {"recall": recall}).items()}
     with boundary(), _started(named, workspace, say, settings) as (session, where):
         built = improve(session, where, scaffold, review=review if callable(review) else None)
-        folder, name = session.folder, session.domain.name
+        folder = session.folder
+        name = session.domain.name
     return deliver(where, folder, name, built)
 
 
@@ -305,13 +305,15 @@ def deliver(where: Path, folder: Path, domain: str, built: BuildResult) -> Outco
     facts = RunFacts(seen, built)
     target = target_of(seen.settings.name or domain, where)
     agent = built.scaffold.model_copy(update={"name": target.name})
-    place, stays, kept = str(target), "", None
+    place = str(target)
+    stays = ""
+    kept = None
     if built.scaffold.digest != built.seed.digest or not target.exists():
         if stays := left_alone(target, seen):
             place = f"{paths.short(folder)}:{agent.digest}"
         else:
             kept = publish(agent, folder, target, visible(markdown.readme(agent, seen, built)))
-    said: dict[str, Any] = {"stays": stays} if stays else {}
+    said: JsonDict = {"stays": stays} if stays else {}
     if kept is not None and stranger(kept.before, seen):
         # of another build, or a person's: the run's history has it now
         said["replaced"] = kept.before
@@ -341,7 +343,8 @@ def attempt_one(session: Session, agent: Scaffold, task: str) -> Experience:
     if session.replay is not None:
         session.replay.check_agent(agent.name, agent.digest)
     session.journal.add("agent", name=agent.name, scaffold=agent.digest)
-    wanted, offers = known.model_copy(update={"split": split}), Learning(session).offers()
+    wanted = known.model_copy(update={"split": split})
+    offers = Learning(session).offers()
     warn_of_faults(session, agent)
     try_servers(agent, wanted, session.domain, session.backend)
     session.start()
@@ -488,10 +491,10 @@ def stopping(
 
 @contextmanager
 def _started(
-    named: Mapping[str, Any],
+    named: JsonMap,
     workspace: str | Path | None,
     say: Say,
-    settings: Mapping[str, Any],
+    settings: JsonMap,
     prefix: str = "",
     scaffold: str | Path | Scaffold = "",
     task: str = "",

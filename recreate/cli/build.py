@@ -13,6 +13,7 @@ from recreate.api.errors import BadInput
 from recreate.api.paths import memory as memory_folder
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
+from recreate.api.shapes import JsonDict
 from recreate.cli.options import BUILD, RUN, TAPES, Json, RunName, with_settings
 from recreate.cli.runner import folder_of, open_with_screen, say_back, stopped_by_budget
 from recreate.cli.terminal import EXCLUDED, answer, say
@@ -54,7 +55,7 @@ def resume(
     from recreate.runs.reader import find_run
 
     where = workspace()
-    change: dict[str, Any] = {"budget": tuple(budget)} if budget else {}
+    change: JsonDict = {"budget": tuple(budget)} if budget else {}
     if jobs:
         change["jobs"] = jobs
     go_on(find_run(run, where), where, as_json, **change)
@@ -162,12 +163,14 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     Example: recreate plan --domain swe --model gpt-5-mini --budget 5usd
     """
     plan = _estimate(settings, where)
-    made, settings = plan.made, plan.chosen.settings
+    made = plan.made
+    settings = plan.chosen.settings
     if plan.opened.note and not as_json:
         say(plan.opened.note)
     for text in plan.told:
         say(text)
-    model, other = plan.opened.model.name, plan.opened.optimizer_model.name
+    model = plan.opened.model.name
+    other = plan.opened.optimizer_model.name
     gain = "the gate keeps no gain eight times in ten: more tasks (--validation), or harder ones"
     gain += " (--difficulty, --kind, --data)"
     if made.chances:
@@ -237,10 +240,12 @@ def _estimate(settings: Settings, where: Path) -> _Planned:
         if not address.startswith("model"):  # those are opened below, without their keys
             opens()
     space = settings.memory.namespace
-    domain, held = open_domain(settings, where), HeldOut(memory_folder(where, space))
+    domain = open_domain(settings, where)
+    held = HeldOut(memory_folder(where, space))
     opened = open_models(settings, asked=False)
     try:
-        model, other = opened.model.name, opened.optimizer_model
+        model = opened.model.name
+        other = opened.optimizer_model
         chosen = with_defaults(settings, other)
         settings = chosen.settings.model_copy(update={"model": settings.model or model})
         seed = seed_of(settings, domain.name, where, model)
@@ -325,7 +330,8 @@ def run(
     with open_with_screen(settings, where, folder, scaffold=scaffold) as session:
         experience = attempt_one(session, starting(settings, where, scaffold), task)
         opened = {"test_openings": count_openings(session)} if experience.split == "test" else {}
-    trace, grade = experience.trace, experience.grade
+    trace = experience.trace
+    grade = experience.grade
     record = {
         "run": str(folder),
         "experience": experience.id,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from recreate.api import plugins
 from recreate.api.errors import RecreateError
 from recreate.api.paths import short
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Usage
 from recreate.cli.terminal import EXCLUDED, say
 
@@ -31,7 +32,7 @@ class Panel(Protocol):
 
     def stop(self) -> None: ...
 
-    def take(self, event: str, facts: Mapping[str, Any]) -> None:
+    def take(self, event: str, facts: JsonMap) -> None:
         """Learn from one event."""
         ...
 
@@ -86,10 +87,17 @@ class Screen:
     """
 
     def __init__(self, at_once: int = 1, rounds: int = 0) -> None:
-        self.at_once, self.rounds, self.started = at_once, rounds, time.monotonic()
+        self.at_once = at_once
+        self.rounds = rounds
+        self.started = time.monotonic()
         self.ledger: Ledger | None = None
-        self.phase, self.total, self.done, self.cells = "", 0, 0, False
-        self.agent, self.current, self.confirming = "", "", False
+        self.phase = ""
+        self.total = 0
+        self.done = 0
+        self.cells = False
+        self.agent = ""
+        self.current = ""
+        self.confirming = False
         self.scores: dict[str, dict[tuple[str, int], float]] = {}
         self._alone = threading.Lock()
         self.panel: Panel | None = None
@@ -137,11 +145,13 @@ class Screen:
         lost = f" ({self.ledger.lost})" if self.ledger and self.ledger.lost else ""
         return f"   {tell_usage(spent, 10**9)}{lost}, {self.minutes:.1f} min{cap}"
 
-    def _count(self, event: str, facts: Mapping[str, Any]) -> None:
+    def _count(self, event: str, facts: JsonMap) -> None:
         """Keep which phase it is, and how much of it is done."""
         with self._alone:
             if event == "gather":
-                self.phase, self.total, self.done = facts["phase"], facts["total"], 0
+                self.phase = facts["phase"]
+                self.total = facts["total"]
+                self.done = 0
                 self.cells = len(facts.get("cells", {})) > 1
                 self.agent = facts.get("scaffold", "")
                 if self.phase == "validation":
@@ -159,7 +169,7 @@ class Screen:
         if self.panel:
             self.panel.take(event, facts)
 
-    def __call__(self, event: str, facts: dict[str, Any]) -> None:
+    def __call__(self, event: str, facts: JsonDict) -> None:
         self._count(event, facts)
         if event in ("review", "reviewed"):  # what moves would be in the way of whoever types
             (self.__exit__ if event == "review" else self.__enter__)()
@@ -169,7 +179,7 @@ class Screen:
             for line in self._tell(event, facts):
                 self.line(line)
 
-    def _tell(self, event: str, facts: Mapping[str, Any]) -> Iterator[str]:
+    def _tell(self, event: str, facts: JsonMap) -> Iterator[str]:
         """Yield the lines of an event that is more than a template."""
         from recreate.viewer.markdown import study_text, verdict_text
         from recreate.viewer.text import reasons
@@ -185,7 +195,8 @@ class Screen:
                     f" {session.backend.name}"
                 )
             case "indexing":
-                done, total = facts["done"], facts["total"]
+                done = facts["done"]
+                total = facts["total"]
                 if total >= 20 and (done == total or done % max(1, total // 4) == 0):
                     yield f"indexing memory for search: {done} of {total}"
             case "study":

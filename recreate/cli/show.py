@@ -15,6 +15,7 @@ from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
 from recreate.api.registry import find
+from recreate.api.shapes import JsonDict
 from recreate.cli.options import Json, RunName, open_run
 from recreate.cli.terminal import EXCLUDED, answer, emit, say
 from recreate.cli.terminal import show as put
@@ -38,7 +39,8 @@ def log(run: RunName = "last", as_json: Json = False) -> None:
     from recreate.api.types import Revision
     from recreate.viewer.markdown import revision_record, verdict_text
 
-    found, count = open_run(run), 0
+    found = open_run(run)
+    count = 0
     for record in found.records("revision", "nothing"):
         if record["kind"] == "nothing":
             if not as_json:
@@ -119,7 +121,8 @@ def diff(
     from recreate.runs.reader import find_agent, named_run
 
     where = workspace()
-    before, after = find_agent(a, where), find_agent(b, where)
+    before = find_agent(a, where)
+    after = find_agent(b, where)
     text = scaffolds.diff(before, after)
     if not as_json:
         if text:
@@ -167,17 +170,21 @@ class _ShownRun:
     def __init__(self, run: Run) -> None:
         from recreate.viewer.facts import RunFacts
 
-        self.run, self.settings, self.facts = run, run.settings, RunFacts(run)
-        self.revisions, self.seed = self.facts.revisions, self.facts.seed
+        self.run = run
+        self.settings = run.settings
+        self.facts = RunFacts(run)
+        self.revisions = self.facts.revisions
+        self.seed = self.facts.seed
         self.final = run.result
         self.arms = _budget_of_arms(run.folder / "bench.toml")
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> JsonDict:
         from recreate.runs.budget import Budget
         from recreate.viewer.charts import CURVE
         from recreate.viewer.markdown import revision_record
 
-        facts, seed = self.facts, self.seed
+        facts = self.facts
+        seed = self.seed
         record = {
             "run": str(self.run.folder),
             "status": facts.status,
@@ -305,14 +312,14 @@ def _show_agent(agent: Scaffold, as_json: bool) -> None:
 
 def _between(
     before: Scaffold, after: Scaffold, runs: Sequence[Path]
-) -> tuple[list[Any], dict[str, Any] | None]:
+) -> tuple[list[Any], JsonDict | None]:
     """Return the edits that lead from one agent to the other, reasons where a run knows them; the
     last verdict."""
     from recreate.viewer.markdown import revision_record
 
     for folder in dict.fromkeys(runs):
         by_id = {r.id: r for r in _run(folder).revisions()}
-        chain: list[dict[str, Any]] = []
+        chain: list[JsonDict] = []
         at = after.digest
         while at in by_id and at != before.digest and len(chain) <= len(by_id):
             chain.append(revision_record(by_id[at]))

@@ -17,7 +17,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -41,6 +40,7 @@ from recreate.api.errors import (
 )
 from recreate.api.paths import short
 from recreate.api.ports import ToolCalling, extras
+from recreate.api.shapes import JsonDict
 from recreate.api.theirs import expect
 from recreate.api.types import (
     UNTRUSTED,
@@ -165,7 +165,9 @@ def run_attempts(
     scores: dict[Place, Score] = {}
     if until is None:
         run_work(session, work, scores)
-    begun, outages, stretch = 0, dict[str, _Outage](), stretch or stretch_of(session, repeats)
+    begun = 0
+    outages = dict[str, _Outage]()
+    stretch = stretch or stretch_of(session, repeats)
     while until is not None and begun < len(work):
         run_work(session, work[begun : begun + stretch], scores, outages)
         begun += stretch
@@ -202,8 +204,10 @@ def run_work(
     """
     for own in {id(each.session): each.session for each in work}.values():
         own.start()
-    last, outages = outages is None, {} if outages is None else outages
-    queue, jobs = _Queue(work), session.settings.jobs
+    last = outages is None
+    outages = {} if outages is None else outages
+    queue = _Queue(work)
+    jobs = session.settings.jobs
     with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="attempt") as pool:
         pending: dict[Future[Score], Work] = {}
         while True:
@@ -216,7 +220,8 @@ def run_work(
             if session.calls.stop.is_set():
                 queue.failed = queue.failed or Interrupted("stopped")
             for future in finished:
-                each, error = pending.pop(future), future.exception()
+                each = pending.pop(future)
+                error = future.exception()
                 queue.release(each, error)
                 score = error.score if isinstance(error, _Out) else None
                 if error is None:
@@ -295,7 +300,8 @@ def attempt_task(
 
 
 def _attempt(work: Work, outage: _Outage) -> Score:
-    session, task = work.session, work.task
+    session = work.session
+    task = work.task
     held_out = session.memory.held_out.split_of(task) != "train"
     if work.phase not in ("validation", "test") and held_out:
         raise BadInput(
@@ -325,9 +331,10 @@ def _attempt(work: Work, outage: _Outage) -> Score:
 
 def _attempt_anew(work: Work, key: str, folder: Path, outage: _Outage) -> Score:
     """Return an attempt that is made now; a fault of ours is tried again."""
-    session, task = work.session, work.task
+    session = work.session
+    task = work.task
     offers = _lessons_for(work.scaffold, work.offers)
-    place: dict[str, Any] = {"phase": work.phase, "task": task.id, "repeat": work.repeat}
+    place: JsonDict = {"phase": work.phase, "task": task.id, "repeat": work.repeat}
     call = Call(run=session.run, attempt=key, step=0, role="agent", **place)
     for left in reversed(range(TRIES)):
         if session.calls.stop.is_set():
@@ -350,7 +357,8 @@ def _settle(work: Work, experience: Experience, folder: Path, beginning: _Beginn
     """Remember an attempt, and return it as it is known from now on; or hold it back, while all
     that its agent's program has done in this run is to break in one way. Raises BadInput at the
     FIRST of these: nothing can be learned of them, and mending prompts mends no program."""
-    session, key = work.session, experience.trace.attempt
+    session = work.session
+    key = experience.trace.attempt
     write = partial(remember, session, experience, folder, work.phase, in_memory=work.in_memory)
     cause, words = _failure_of(work, experience)
     if due := beginning.take(cause, write, partial(_note_aside, work, key, words)):
@@ -374,7 +382,8 @@ def _settle(work: Work, experience: Experience, folder: Path, beginning: _Beginn
 def _failure_of(work: Work, experience: Experience) -> tuple[str, str]:
     """Return what a program broke by, where it is the first thing that it does in a run, and the
     words; two '' otherwise."""
-    session, agent = work.session, work.scaffold.agent
+    session = work.session
+    agent = work.scaffold.agent
     if not agent.foreign or work.cell or session.replay is not None:
         return "", ""
     if any(True for _ in session.journal.records("experience")):
@@ -396,14 +405,14 @@ def _in_flight(session: Session, call: Call) -> Iterator[None]:
 def _set_aside(work: Work, key: str, outage: _Outage, fault: Fault) -> Score:
     """Return an attempt that is excluded. Raises _Out when it is one too many of them."""
     work.session.say("aside", _note_aside(work, key, fault.message))
-    place: dict[str, Any] = {"task": work.task.id, "repeat": work.repeat}
+    place: JsonDict = {"task": work.task.id, "repeat": work.repeat}
     score = Score(attempt=key, **place, score=None, ending="error", fault=fault.message)
     if fault.code not in _ITS_OWN:
         outage.excluded(fault, score, work.session.model_name)
     return score
 
 
-def _note_aside(work: Work, key: str, why: str) -> dict[str, Any]:
+def _note_aside(work: Work, key: str, why: str) -> JsonDict:
     """Write an attempt down that counts for nobody, and return its record."""
     session = work.session
     record = {
@@ -475,9 +484,7 @@ def _listed_tools(session: Session, scaffold: Scaffold, task: Task) -> str:
     if agent.action != "tools":
         return ""
     brought = extras(session.domain).servers(task).items()
-    entries: dict[str, Any] = {
-        function_name(n): told for n, told in brought if isinstance(told, str)
-    }
+    entries: JsonDict = {function_name(n): told for n, told in brought if isinstance(told, str)}
     entries |= {name: entry.model_dump() for name, entry in agent.mcp.items()}
     if not entries:
         return ""
@@ -536,7 +543,7 @@ def attempt_and_grade(
 
     ask = session.ask if scaffold.agent.foreign else session.asking(task)
     given = scaffold, task, session.domain, session.backend, ask, call
-    told: dict[str, Any] = {
+    told: JsonDict = {
         "model": session.model_name,
         "folder": folder,
         "on_step": on_step,
@@ -544,7 +551,8 @@ def attempt_and_grade(
     }
     told["full"] = session.full
     if tokens := scaffold.agent.memory.recall:
-        lessons, state = _tells_lessons(offers), session.recallable
+        lessons = _tells_lessons(offers)
+        state = session.recallable
         told["recall"] = session.recollection.asked_by(task, tokens, lessons=lessons, state=state)
     if scaffold.agent.foreign:
         kind = open_kind(scaffold.agent.action)
@@ -699,11 +707,13 @@ def read_ended(session: Session, id: str, *, steps: bool = True) -> Experience |
     """
     folder = session.folder / "attempts" / id
     try:
-        found, why = read_experience(folder, steps=steps), "gone"
+        found = read_experience(folder, steps=steps)
+        why = "gone"
     except BadInput as e:
         if (whole := session.memory.get(id)) is None:
             raise
-        found, why = None, e.message
+        found = None
+        why = e.message
     else:
         whole = session.memory.get(id) if found is None and id in session.journal.ended else None
     if whole is None:
@@ -795,9 +805,11 @@ class _Beginning:
         with self.lock:
             if self.over or not cause or cause != (self.cause or cause):
                 self.over = True
-                due, self.held = [each for each, _ in self.held], []
+                due = [each for each, _ in self.held]
+                self.held = []
                 return [*due, write]
-            self.cause, self.count = cause, self.count + 1
+            self.cause = cause
+            self.count = self.count + 1
             self.held.append((write, note))
             return []
 
@@ -807,13 +819,15 @@ class _Beginning:
         with self.lock:
             if self.count < FIRST:
                 return []
-            notes, self.held = [note for _, note in self.held], []
+            notes = [note for _, note in self.held]
+            self.held = []
             return notes
 
     def release(self) -> None:
         """Write those that are held: they were too few to say anything."""
         with self.lock:
-            due, self.held = [each for each, _ in self.held], []
+            due = [each for each, _ in self.held]
+            self.held = []
         for write in due:
             write()
 

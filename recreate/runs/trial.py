@@ -57,10 +57,11 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from operator import mul
 from statistics import NormalDist
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Decision, Record, Verdict
 from recreate.runs.gate import MAX_DROPPED, Scores, by_kind, ceiling, detectable_gain, unjudged
 from recreate.runs.settings import Gate
@@ -163,7 +164,7 @@ def tried(
 ) -> tuple[Verdict, bool]:
     """Return what `trial` says on these terms, split by stratum; a loss in one beside a gain in
     another is said."""
-    given: dict[str, Any] = {
+    given: JsonDict = {
         "repeats": terms.repeats,
         "alpha": terms.alpha,
         "gain": terms.gain,
@@ -205,13 +206,15 @@ def trial(
     what was settled stays so, and scores and interval are of all tasks that have been scored since.
     """
     walk = _Walk(before, after, order, repeats, alpha, gain)
-    end, ended = _End("undecided", ""), 0
+    end = _End("undecided", "")
+    ended = 0
     for task in order:
         if not walk.takes(task):
             break
         found = None if ended else walk.end()
         if found is not None:
-            end, ended = found, walk.tried
+            end = found
+            ended = walk.tried
             if not whole:
                 break
     settled = bool(ended) or walk.tried == len(order)
@@ -242,12 +245,17 @@ class _Walk:
         alpha: float,
         gain: float,
     ) -> None:
-        self.before, self.after, self.order = before, after, order
-        self.repeats, self.alpha, self.gain = repeats, alpha, gain
+        self.before = before
+        self.after = after
+        self.order = order
+        self.repeats = repeats
+        self.alpha = alpha
+        self.gain = gain
         self.up = _Deadline(len(order), alpha)
         self.down = _Stake(-gain) if gain < 1 else None
         self.hopes = _hopes(before, order, repeats, self.up.bets)
-        self.differences, self.sides = list[float](), list[tuple[float, float]]()
+        self.differences = list[float]()
+        self.sides = list[tuple[float, float]]()
         self.tried = self.lost = self.dropped = self.broken = 0
 
     def takes(self, task: str) -> bool:
@@ -265,7 +273,8 @@ class _Walk:
         self.dropped += len(places) - len(pairs)
         self.lost += not pairs
         if pairs:
-            before, after = _mean(self.before, pairs), _mean(self.after, pairs)
+            before = _mean(self.before, pairs)
+            after = _mean(self.after, pairs)
             difference = after - before
             self.sides.append((before, after))
             self.differences.append(difference)
@@ -277,7 +286,8 @@ class _Walk:
 
     def end(self) -> _End | None:
         """Return how the trial ends here; None where it goes on."""
-        needed, all_of_them = -math.log(self.alpha), len(self.order)
+        needed = -math.log(self.alpha)
+        all_of_them = len(self.order)
         if self.lost > MAX_DROPPED * all_of_them:
             why = (
                 f"of {self.lost} of {all_of_them} tasks no pair was scored, more than"
@@ -299,13 +309,16 @@ class _Walk:
     def verdict(self, end: _End, ended: int) -> Verdict:
         """Return the verdict on what was seen. ended: after how many tasks it was settled, 0 where
         it was not."""
-        decision, reason, differences = end.decision, end.reason, self.differences
+        decision = end.decision
+        reason = end.reason
+        differences = self.differences
         lo = _lowest(differences, self.alpha)
         hi = -_lowest([-d for d in differences], self.alpha)
         # a bisection ends beside the true end
         lo = max(lo, 1e-6) if decision == "better" else min(lo, 0.0)
         if decision == "undecided" and hi < 0:
-            decision, reason = "not-better", "it is worse"
+            decision = "not-better"
+            reason = "it is worse"
         if 0 < ended < len(self.order):
             reason = f"{reason or 'clear'} after {ended} of {len(self.order)} tasks"
         return Verdict(
@@ -375,9 +388,13 @@ class _Deadline:
 
     def __init__(self, tasks: int, alpha: float) -> None:
         self.bets = (1.0 if tasks <= FEW * math.ceil(math.log2(1 / alpha)) else CAREFUL,)
-        self.left, self.alpha, self.worth, self.top = tasks, alpha, alpha, alpha
+        self.left = tasks
+        self.alpha = alpha
+        self.worth = alpha
+        self.top = alpha
         # as if two tasks had been seen, whose differences vary by 0.25
-        self.weight, self.squares = (2.0, 0.5)
+        self.weight = 2.0
+        self.squares = 0.5
         self.steps = self.size = 0.0
         self.later: dict[float, _Deadline] = {}
 
@@ -487,7 +504,8 @@ def _hopes(
 def _lowest(differences: Sequence[float], alpha: float) -> float:
     """Return the largest m in -1..1 at which "the mean is m or less" is ruled out: a stake falls as
     its m rises."""
-    low, high = -1.0, 1.0
+    low = -1.0
+    high = 1.0
     for _ in range(24):
         middle = (low + high) / 2
         stake = _Stake(middle)
@@ -545,11 +563,14 @@ def odds(
     same share of what each task still lets it gain. Drawn DRAWS times from fixed seeds, so that it
     is reckoned once.
     """
-    draw, shape, part = random.Random(1), 1 / spread - 1, gain / (1 - base_rate)
+    draw = random.Random(1)
+    shape = 1 / spread - 1
+    part = gain / (1 - base_rate)
     seen = [n / repeats for n in range(-repeats, repeats + 1)]
     downs = [tuple(1 + x * ((1 - d) / max(1 - worth, 1e-9) - 1) for x in BETS) for d in seen]
     hopeless = len(BETS) / MISS if worth < 1 else math.inf
-    a, b = shape * base_rate, shape * (1 - base_rate)
+    a = shape * base_rate
+    b = shape * (1 - base_rate)
     rates = [draw.betavariate(a, b) for _ in range(2000)] if a > 0 and repeats > 1 else [base_rate]
     # once, over tasks of all difficulties
     lost = (1 - part) * (1 - spread) * base_rate * (1 - base_rate)
@@ -564,7 +585,8 @@ def odds(
 
     kept = tried = 0
     for luck in _luck(tasks):
-        up, down = _start(tasks, alpha), (1.0,) * len(BETS)
+        up = _start(tasks, alpha)
+        down = (1.0,) * len(BETS)
         for place, chance in enumerate(luck):
             at = drawn(chance)
             tried += 1
@@ -627,7 +649,8 @@ def _detectable(tasks: int, repeats: int, base_rate: float, alpha: float, spread
             >= POWER
         )
 
-    low, high = 0.0, 1 - base_rate
+    low = 0.0
+    high = 1 - base_rate
     if not found(min(high, 0.999)):
         return 1.0
     while high - low > 0.005:

@@ -14,6 +14,7 @@ from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold
 from recreate.api import paths
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Change, Lesson, Revision, Study, Usage, Verdict
 from recreate.lessons import draws
 from recreate.lessons.context import offered_ids
@@ -131,7 +132,7 @@ class RunFacts:
         return self.run.status()
 
     @cached_property
-    def start(self) -> dict[str, Any]:
+    def start(self) -> JsonDict:
         """The record of the first start; {} for a run that never began."""
         return next(self.run.records("start"), {})
 
@@ -157,14 +158,15 @@ class RunFacts:
         return self.run.usage
 
     @cached_property
-    def excluded(self) -> list[dict[str, Any]]:
+    def excluded(self) -> list[JsonDict]:
         """Attempts that failed because of the infrastructure and count for no agent."""
         return self.run.excluded()
 
     @cached_property
     def attempts(self) -> dict[str, SplitCount]:
         """How many attempts of each split ended, and passed."""
-        ended, passed = Counter[str](), Counter[str]()
+        ended = Counter[str]()
+        passed = Counter[str]()
         for record in self.run.records("experience"):
             ended[record["split"]] += 1
             passed[record["split"]] += bool(record["passed"])
@@ -210,7 +212,8 @@ class RunFacts:
     @cached_property
     def versions(self) -> list[Version]:
         """The seed and every judged candidate, in order."""
-        built, listed = self.built, list[Version]()
+        built = self.built
+        listed = list[Version]()
         listed.append(self._version(0, built.seed.digest, None, "seed", "the seed", ""))
         for number, r in enumerate(built.revisions, 1):
             parent = next((v.number for v in reversed(listed) if v.id == r.parent), None)
@@ -241,7 +244,7 @@ class RunFacts:
         return self.run.studies()
 
     @cached_property
-    def idle_rounds(self) -> list[dict[str, Any]]:
+    def idle_rounds(self) -> list[JsonDict]:
         """Rounds of which no candidate came: `round` and `reason`."""
         return list(self.run.records("nothing"))
 
@@ -325,7 +328,7 @@ class RunFacts:
         return read_results(self.run, self.where)
 
     @cached_property
-    def differences(self) -> list[dict[str, Any]]:
+    def differences(self) -> list[JsonDict]:
         """The gate's verdict on each cell beside the baseline that the bench named for it."""
         if not self.cells or self.run.baselines() is None:
             return []
@@ -333,12 +336,12 @@ class RunFacts:
         return [each.record() for each in judge_pairs(pairs, self.settings, self.run.kinds())]
 
     @cached_property
-    def updates(self) -> list[dict[str, Any]]:
+    def updates(self) -> list[JsonDict]:
         """What a training says of each step."""
         return list(self.run.records("update"))
 
     @cached_property
-    def tuning(self) -> dict[str, Any] | None:
+    def tuning(self) -> JsonDict | None:
         """What is trained, from what."""
         return next(self.run.records("tune"), None)
 
@@ -373,7 +376,8 @@ def name_revision(revision: Revision) -> str:
 def choose_agent(scaffold: Scaffold, run: Run) -> BuildResult:
     """Return any agent of a run as a result: its score against the seed's as it was measured
     there."""
-    seed, waiting = run.seed(), run.waiting()
+    seed = run.seed()
+    waiting = run.waiting()
     assert seed is not None
     verdict = run.validation(seed.digest, scaffold.digest)
     verdict = verdict or unjudged("undecided", "these files had no attempts")
@@ -389,7 +393,8 @@ def _read_result(run: Run) -> BuildResult:
             fix="name a run of recreate build; recreate show RUN shows a bench",
             code="not-a-build",
         )
-    revisions, end = run.revisions(), run.end()
+    revisions = run.revisions()
+    end = run.end()
     final = seed
     if run.result != seed.digest:
         final = History(run.folder / "scaffold.git").read(run.result)
@@ -412,7 +417,8 @@ def describe_reruns(run: Run) -> dict[str, str]:
     """Return attempt -> which lesson it was a re-run with, or without: where none was shown, those
     that were at that place."""
     made = [r for r in run.records("experience") if r.get("phase") == "rerun"]
-    shown, beside = dict[str, set[str]](), dict[tuple[str, int], set[str]]()
+    shown = dict[str, set[str]]()
+    beside = dict[tuple[str, int], set[str]]()
     for r in made:
         try:
             shown[r["attempt"]] = offered_ids(run.experience(r["attempt"]))
@@ -432,7 +438,8 @@ def describe_reruns(run: Run) -> dict[str, str]:
 
 def list_learned(run: Run, revisions: Sequence[Revision]) -> list[LearnedLesson]:
     """Return the lessons that a build changed: those in use first, then by support."""
-    now, events = dict[str, Lesson](), dict[str, list[tuple[int, str, str]]]()
+    now = dict[str, Lesson]()
+    events = dict[str, list[tuple[int, str, str]]]()
     for record in run.records("memory"):
         now |= {x.id: x for x in map(Lesson.model_validate, record["after"])}
         for change in map(Change.model_validate, record["changes"]):
@@ -483,7 +490,8 @@ def tell_lessons_cost(
     again = sum(r.get("phase") == "rerun" for r in run.records("experience"))
     rose = [any(kind == "promoted" for _, kind, _ in x.events) for x in lessons]
     pairs = zip(lessons, rose, strict=True)
-    proven, before = sum(rose), sum(not new and x.lesson.status == "active" for x, new in pairs)
+    proven = sum(rose)
+    before = sum(not new and x.lesson.status == "active" for x, new in pairs)
     usd = spent.usd
     each = f"${usd / len(lessons):.4f} for each of {count(len(lessons), 'lesson')}"
     if proven:

@@ -9,6 +9,7 @@ from typing import Any
 
 from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold, diff
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Change, GateClaim, Lesson, Revision, Study, Verdict
 from recreate.lessons import draws
 from recreate.runs.reader import BuildResult, Run
@@ -16,9 +17,11 @@ from recreate.viewer.facts import CLAIMS, HARDER, REHEARSED, RunFacts, count
 from recreate.viewer.text import proposer, reasons
 
 
-def result(facts: RunFacts, path: str) -> dict[str, Any]:
+def result(facts: RunFacts, path: str) -> JsonDict:
     """Return the object `build --json` prints."""
-    run, built, verdict = facts.run, facts.built, facts.built.verdict
+    run = facts.run
+    built = facts.built
+    verdict = facts.built.verdict
     keys = ("before", "after", "diff", "lo", "hi", "tasks", "repeats", "verdict", "reason")
     validation = {key: getattr(verdict, key) for key in keys}
     return {
@@ -47,7 +50,7 @@ def result(facts: RunFacts, path: str) -> dict[str, Any]:
     }
 
 
-def claim_record(verdict: Verdict) -> dict[str, Any]:
+def claim_record(verdict: Verdict) -> JsonDict:
     """Return what a build claims, as `--json` prints it; {} by a rule that claims nothing."""
     claim = verdict.claim
     if claim is None:
@@ -59,7 +62,7 @@ def claim_record(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def revision_record(revision: Revision) -> dict[str, Any]:
+def revision_record(revision: Revision) -> JsonDict:
     """Return one revision as `log --json` and `show --json` print it."""
     return {
         "id": revision.id,
@@ -118,7 +121,8 @@ def study_text(study: Study) -> str:
         "distil": "distilling",
         "create": "writing a seed",
     }
-    turns, finished = sum(study.actions.values()), study.ending == "finished"
+    turns = sum(study.actions.values())
+    finished = study.ending == "finished"
     edits = count(len(study.edits), "edit") if finished else "no edit"
     ended = f"{study.cause}, {edits}" if study.cause else edits
     if not finished:
@@ -135,7 +139,8 @@ def inspection(kinds: Mapping[str, int]) -> str:
 def report(facts: RunFacts) -> str:
     """Return report.md: before and after, each revision with diff, reason, evidence and verdict,
     spending, exclusions."""
-    run, studies = facts.run, facts.studies
+    run = facts.run
+    studies = facts.studies
     history = History(run.folder / "scaffold.git")
 
     def read_change(revision: Revision) -> str:
@@ -165,7 +170,9 @@ def readme(scaffold: Scaffold, run: Run, built: BuildResult) -> str:
 
     built: a build's result, or that of any revision of a run which a person chose.
     """
-    by_id, chain, at = {r.id: r for r in built.revisions}, list[Revision](), scaffold.digest
+    by_id = {r.id: r for r in built.revisions}
+    chain = list[Revision]()
+    at = scaffold.digest
     while at in by_id:
         chain.insert(0, by_id.pop(at))
         at = chain[0].parent
@@ -188,7 +195,7 @@ def _fill(template: str, facts: RunFacts, **values: Any) -> str:
     )
 
 
-def _rehearsed(facts: RunFacts, phases: Collection[str]) -> list[dict[str, Any]]:
+def _rehearsed(facts: RunFacts, phases: Collection[str]) -> list[JsonDict]:
     """Return attempts that were made beside the agent's own, and whose scaffold each ran."""
     return [
         {

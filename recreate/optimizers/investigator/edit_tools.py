@@ -163,7 +163,8 @@ class Writer:
 
     def undo(self, edit: int) -> str:
         if edit not in self.draft.numbers:
-            count, names = len(self.draft.edits), ", ".join(map(str, self.draft.numbers))
+            count = len(self.draft.edits)
+            names = ", ".join(map(str, self.draft.numbers))
             raise Wrong(
                 f"you have {count} edits: "
                 + (f"name one of {names}" if count else "none to take back")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.plugins.traces.format import Foreign, list_of, object_of, parsed
 from recreate.plugins.traces.langsmith import LangSmith
 
@@ -29,11 +30,12 @@ class Langfuse:
             yield from LangSmith().read(runs, str(trace["id"]), source)
 
 
-def _run(about: Mapping[str, Any], trace: str) -> dict[str, Any]:
+def _run(about: JsonMap, trace: str) -> JsonDict:
     """Say an observation, or the trace itself, as a run."""
     used = object_of(about.get("usageDetails") or about.get("usage"))
     error = about.get("statusMessage") if about.get("level") == "ERROR" else None
-    kind, outputs = _KINDS.get(str(about.get("type")), "chain"), _fields_of(about.get("output"))
+    kind = _KINDS.get(str(about.get("type")), "chain")
+    outputs = _fields_of(about.get("output"))
     if kind == "llm" and "messages" in outputs:
         outputs = {"choices": [{"message": m} for m in outputs["messages"]]}
     return {
@@ -53,7 +55,7 @@ def _run(about: Mapping[str, Any], trace: str) -> dict[str, Any]:
     }
 
 
-def _fields_of(value: Any) -> dict[str, Any]:
+def _fields_of(value: Any) -> JsonDict:
     """Say an input or output as a run has it: messages where they are some."""
     value = parsed(value)
     if isinstance(value, list) and all("role" in object_of(m) for m in value):
@@ -63,7 +65,7 @@ def _fields_of(value: Any) -> dict[str, Any]:
     return {} if value is None else {"text": value}
 
 
-def _scores(trace: Mapping[str, Any]) -> dict[str, Any]:
+def _scores(trace: JsonMap) -> JsonDict:
     found = {}
     for score in map(object_of, list_of(trace.get("scores"))):
         value = score.get("value")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Step, ToolCall, Usage
 from recreate.plugins.traces.format import Unreadable, list_of, object_of, parsed
 
@@ -47,7 +48,7 @@ class ChatMessage:
     malformed: bool = False
     seconds: float = 0.0
     usage: Usage = field(default_factory=Usage)
-    rest: dict[str, Any] = field(default_factory=dict)
+    rest: JsonDict = field(default_factory=dict)
 
     def same(self, other: ChatMessage) -> bool:
         """Whether it is the same message, sent again in a later request."""
@@ -88,7 +89,8 @@ def read_message(raw: Any) -> ChatMessage:
     """A chat message as OpenAI's endpoints take it. Raises Unreadable."""
     if not isinstance(raw, Mapping) or not isinstance(raw.get("role"), str):
         raise Unreadable("a message has no role")
-    role, content = raw["role"], raw.get("content")
+    role = raw["role"]
+    content = raw.get("content")
     rest = {
         k: v
         for k, v in raw.items()
@@ -145,7 +147,7 @@ def _tool_kind(part: Any) -> str:
     return kind if re.search("tool|function", kind, re.IGNORECASE) else ""
 
 
-def _call_of(part: Any) -> dict[str, Any] | None:
+def _call_of(part: Any) -> JsonDict | None:
     """The call that a content block is; None for another."""
     kind = _tool_kind(part).replace("-", "_")
     if kind in ("toolUse", "functionCall"):
@@ -260,7 +262,7 @@ def steps_of(messages: Sequence[ChatMessage]) -> tuple[str, str, tuple[Step, ...
 def _step(
     number: int, before: Sequence[ChatMessage], message: ChatMessage, after: Sequence[ChatMessage]
 ) -> Step:
-    foreign: dict[str, Any] = dict(message.rest)
+    foreign: JsonDict = dict(message.rest)
     if message.calls:
         foreign["tool_calls"] = [
             c.model_dump(mode="json", exclude={"schema_"}, by_alias=False) for c in message.calls

@@ -24,7 +24,8 @@ def score_run(facts: RunFacts) -> list[Headline]:
         reward = read_figure(facts.updates[-1].get("reward"))
         return [Headline(f"reward, step {len(facts.updates)}", reward, None, None)]
     if facts.kind == "build":
-        result, seed = facts.run.result, facts.run.began_from
+        result = facts.run.result
+        seed = facts.run.began_from
         named = [("after", result), ("seed", seed)] if result != seed else [("seed", seed)]
         scored = [(name, facts.scores[id]) for name, id in named if facts.scores.get(id)]
         return [Headline(name, *interval(held, alpha=alpha)) for name, held in scored]
