@@ -38,13 +38,13 @@ Trust = Literal["own", "hand", "imported", "foreign"]
 """Whose words a text has, the most trusted first.
 
 own       attempted and graded here
-hand      written by a person of this workspace: meant well, and measured by nobody
+hand      written, or let be, by a person of this workspace: meant well, and measured by nobody
 imported  of another tool's record, or said by another agent: somebody brought it in on purpose
 foreign   of another memory: what it says of grades and proofs nobody here can look at
 """
 ORIGINS: Mapping[Trust, str] = {
     "own": "",
-    "hand": "written by hand",
+    "hand": "by hand",
     "imported": "untrusted: imported",
     "foreign": "untrusted: of another memory",
 }

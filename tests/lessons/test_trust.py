@@ -74,7 +74,7 @@ def test_what_others_said_is_neither_tested_nor_promoted_however_much_speaks_for
 
 def test_an_agent_is_told_whose_a_lesson_is() -> None:
     assert support(lesson()) == ""
-    assert support(lesson("hand")) == "written by hand"
+    assert support(lesson("hand")) == "by hand"
     assert support(lesson("imported", groups=("a",))).startswith("untrusted: imported; seen in 1")
     shown = [frozen("p", lambda q, b: [], {"x": lesson(t)}).digest for t in ("own", "hand")]
     assert shown[0] != shown[1], "what is said of it is a part of the attempt's key"
@@ -131,6 +131,7 @@ def test_each_text_of_an_imported_attempt_says_so_before_it_says_anything_else()
     checked = own.model_copy(update={"trust": "imported", "checked": True})
     assert "own word" not in mark_untrusted(checked).grade.evidence
     assert mark_text("imported", " ") == " "
+    assert mark_text("imported", mark_text("imported", "x")) == f"{LINE}\nx"
 
 
 def test_optimizers_and_agents_read_it_marked_and_a_person_as_it_was(tmp_path: Path) -> None:

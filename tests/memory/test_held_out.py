@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recreate.api.errors import BadInput, Fault
+from recreate.api.errors import BadInput
 from recreate.memory import held_out
 from recreate.memory.held_out import Held, HeldOut
 from recreate.memory.store import ExperienceStore
@@ -263,11 +263,11 @@ def test_what_is_registered_already_waits_for_no_other_process(
         registry.add([Held("other", "b", "test", "toy")])
 
 
-def test_a_registry_that_cannot_be_looked_at_is_a_fault_and_not_an_empty_one(
+def test_a_registry_that_cannot_be_looked_at_is_said_and_is_not_an_empty_one(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "memory").write_text("no folder")
-    with pytest.raises(Fault):
+    with pytest.raises(BadInput, match="is no folder"):
         HeldOut(tmp_path / "memory").read()
     assert HeldOut(tmp_path / "nothing").read() == ("", {}, {})
 
