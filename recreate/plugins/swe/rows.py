@@ -14,7 +14,6 @@ SWE-smith                   repo (a mirror, owner__name.COMMIT), image_name, pat
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from pydantic import Field, ValidationError
 from recreate.api.config import Split, read_json
 from recreate.api.errors import BadInput
 from recreate.api.shapes import JsonMap
+from recreate.api.syntax import literal
 from recreate.api.types import Record
 from recreate.domains.rows import HUB, read_first_row, table
 from recreate.domains.rows.forms import SPLIT
@@ -253,7 +253,7 @@ def _read_list(text: str, key: str) -> Any:
     except ValueError:
         if text.startswith(("[", "(")):
             with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-                return ast.literal_eval(text)
+                return literal(text)
         lines = text.splitlines()
         if all(re.search(r"::|\.py\b|\(", line) for line in lines) and text[0] not in "[({":
             return [line.strip() for line in lines]
