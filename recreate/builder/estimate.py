@@ -32,7 +32,7 @@ from recreate.optimizers.reflect import MOST_CALLS
 from recreate.runs.budget import Budget
 from recreate.runs.chances import Chance, find_chances
 from recreate.runs.settings import MOST_RERUNS, Settings, own
-from recreate.runs.trial import LATTICE, POWER, SPREAD, decidable, finds, odds, share
+from recreate.runs.terms import POWER, SPREAD
 
 STUDY_CALLS, STUDY_IN, STUDY_OUT = (8, 50), 38_000, 2_800
 """Calls that one study of the optimizer `recreate`, or its distilling, takes, and the tokens of
@@ -276,7 +276,6 @@ def course(settings: Settings, optimizer_price: Price, studies: Sequence[Usage] 
     low, high = (one.studies * each.calls + one.calls for each in (look.low, look.high))
     high += questions(settings)
     gate = settings.gate
-    searches = gate.keep == "search" and gate.false_keep > 0
     return Course(
         rounds=settings.rounds,
         judged=settings.validation * settings.repeats,
@@ -286,7 +285,7 @@ def course(settings: Settings, optimizer_price: Price, studies: Sequence[Usage] 
         calls=(low, high),
         call=OPTIMIZER_CALL
         / (settings.jobs if _local(settings) else 1),  # what asks alone has the cores to itself
-        confirming=2 * gate.confirm * settings.validation * searches,
+        confirming=2 * gate.confirm * settings.validation * gate.searches,
     )
 
 
@@ -461,19 +460,11 @@ def _finds(settings: Settings, rate: float, spread: float) -> tuple[float, int, 
     which changes nothing; the chances of some gains, by the rule `search`)."""
     tasks, repeats, gate = settings.validation, settings.repeats, settings.gate
     rate = min(0.99, round(rate, 2))
-    if gate.false_keep and gate.keep == "search":
-        chances = find_chances(gate, tasks, repeats, rate, settings.rounds or 1, spread)
-        found = (c.gain for c in chances if c.shown + c.likely >= POWER)
-        return next(found, 1.0), math.ceil(0.6 * tasks) * repeats, chances
-    gain = finds(gate, tasks, repeats, rate, settings.rounds, spread)
-    if gate.cheaper or not gate.false_keep:
-        return gain, tasks * repeats, ()
-    alpha = share(gate, decidable(gate, tasks, settings.rounds))
-    tried = (
-        odds(min(tasks, LATTICE), repeats, rate, 0.0, alpha=alpha, worth=gain, spread=spread).tasks
-        * repeats
-    )
-    return gain, min(tasks * repeats, math.ceil(tried) + settings.jobs), ()
+    if not gate.searches:
+        return *registry.find("gate", "each").forecast(settings, rate, spread), ()
+    chances = find_chances(gate, tasks, repeats, rate, settings.rounds or 1, spread)
+    found = (c.gain for c in chances if c.shown + c.likely >= POWER)
+    return next(found, 1.0), math.ceil(0.6 * tasks) * repeats, chances
 
 
 def _tokens(used: Usage) -> int:

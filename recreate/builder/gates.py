@@ -2,13 +2,12 @@
 
 A `GateRule` settles before the first attempt what a candidate may err (terms), says after each
 stretch of tasks whether it is clear, and gives the verdict. `SearchRule` goes on from what scores
-higher, and says at the end what it can claim; `Trials` keeps what is shown to be better than its
-parent; `PairedTests` judges each candidate by itself. `Judge` makes the attempts and asks the rule.
+higher, and says at the end what it can claim; the plug-in `each` keeps what is shown to be better
+than its parent. `Judge` makes the attempts and asks the rule.
 """
 
 from __future__ import annotations
 
-import random
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,17 +16,16 @@ from typing import Protocol
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput, OutOfBudget
 from recreate.api.ports import Price
+from recreate.api.registry import find
 from recreate.api.types import Saving, Task, Verdict
 from recreate.builder.learning import Learning
 from recreate.builder.measure import bring
-from recreate.builder.past import read_spread
 from recreate.builder.selection import strata
 from recreate.runs import search
-from recreate.runs.attempts import Score, Work, count_new, read_ended, run_attempts, stretch_of
+from recreate.runs.attempts import Score, Work, count_new, read_ended, run_attempts
 from recreate.runs.gate import (
     Scores,
     interval,
-    judge,
     not_worse,
     saved,
     saving,
@@ -37,7 +35,7 @@ from recreate.runs.reader import Run
 from recreate.runs.search import Conclusion
 from recreate.runs.session import Session
 from recreate.runs.settings import Gate
-from recreate.runs.trial import SPREAD, Terms, decidable, detectable, handed_on, room, share, tried
+from recreate.runs.terms import Terms, share
 
 
 @dataclass(frozen=True)
@@ -71,98 +69,34 @@ class GateRule(Protocol):
     ) -> Verdict:
         """Return the verdict on these scores. whole: on all tasks, of a candidate that was kept."""
 
+    def find_top(self, seed: Scores, current: Scores) -> str:
+        """Return why nothing could be kept in place of the current agent, '' when something could,
+        or where the rule asks that of the seed alone."""
 
-class PairedTests:
-    """Each candidate is judged by itself, by a paired test over all validation tasks."""
-
-    def __init__(self, session: Session) -> None:
-        settings = session.settings
-        self.alpha, self.seed = settings.gate.alpha, settings.seed
-
-    def settle_terms(self, pairing: Pairing) -> Terms | None:
-        return None
-
-    def find_terms(self, parent: str, candidate: str) -> Terms | None:
-        return None
-
-    def is_clear(self, terms: Terms | None, before: Scores, after: Scores) -> bool:
-        return False
-
-    def decide(
-        self, terms: Terms | None, before: Scores, after: Scores, *, whole: bool = False
-    ) -> Verdict:
-        return judge(before, after, alpha=self.alpha, seed=self.seed)
+    @property
+    def cheaper_alpha(self) -> float:
+        """Twice the error that keeping one candidate as cheaper may make."""
 
 
-class Trials(PairedTests):
-    """Validation tasks in an order of the candidate's own, one stretch after the other, until it is
-    clear; what each candidate may err adds up to `gate.false_keep` over the build."""
+class JournalTerms:
+    """The terms of candidates, as the journal has them."""
 
     def __init__(self, session: Session, validation: Sequence[Task], seed: Scaffold) -> None:
-        super().__init__(session)
         self.session = session
         self.tasks = [task.id for task in validation]
         self.strata = strata(session.domain, validation)
-        spread = read_spread(
-            session.workspace, session.domain.name, seed.digest, session.model_name
-        )
-        self.spread = SPREAD if spread is None else spread
 
-    def _terms(self) -> list[Terms]:
+    def read_terms(self) -> list[Terms]:
+        """Return the terms of all candidates so far."""
         return [Terms.model_validate(r["terms"]) for r in self.session.journal.records("trial")]
 
     def find_terms(self, parent: str, candidate: str) -> Terms | None:
+        """Return how a candidate is judged, if that stands."""
         pair = parent, candidate
-        return next((t for t in self._terms() if (t.parent, t.candidate) == pair), None)
-
-    def settle_terms(self, pairing: Pairing) -> Terms:
-        terms = self.find_terms(pairing.parent, pairing.candidate)
-        if terms is not None:
-            return terms
-        settings, gate = self.session.settings, self.session.settings.gate
-        known, over = self._terms(), decidable(gate, len(self.tasks), settings.rounds)
-        of = pairing.of
-        if len({t.round for t in known if t.of} - {pairing.round}) >= over:
-            of = 0  # more candidates than so few tasks decide
-        extra = sum(not t.of for t in known) + 1
-        alpha = share(gate, over, of=of) if of else share(gate, over, extra=extra)
-        alpha += handed_on(known, pairing.kept)
-        order = [*self.tasks]
-        random.Random(f"{settings.seed}/{pairing.candidate}").shuffle(order)
-        held = [score for score in pairing.before.values() if score is not None]
-        rate = min(0.99, round(sum(held) / max(1, len(held)), 2))
-        gain = 1.0
-        if not gate.cheaper:
-            gain = detectable(len(order), settings.repeats, rate, alpha, self.spread)
-        terms = Terms(
-            candidate=pairing.candidate,
-            parent=pairing.parent,
-            round=pairing.round,
-            of=of,
-            alpha=alpha,
-            gain=gain,
-            repeats=settings.repeats,
-            order=tuple(order),
-            strata=self.strata,
-            stretch=stretch_of(self.session, settings.repeats),
-        )
-        self.session.journal.add("trial", terms=terms.model_dump(mode="json"))
-        return terms
-
-    def is_clear(self, terms: Terms | None, before: Scores, after: Scores) -> bool:
-        if terms is None or self.session.settings.gate.cheaper:
-            return False  # that it is not worse takes every task to be seen
-        return tried(terms, before, after)[1]
-
-    def decide(
-        self, terms: Terms | None, before: Scores, after: Scores, *, whole: bool = False
-    ) -> Verdict:
-        if terms is None:
-            return super().decide(terms, before, after)
-        return tried(terms, before, after, whole=whole)[0]
+        return next((t for t in self.read_terms() if (t.parent, t.candidate) == pair), None)
 
 
-class SearchRule(Trials):
+class SearchRule(JournalTerms):
     """The build goes on from what scores higher; what is claimed of it is asked at the end."""
 
     def settle_terms(self, pairing: Pairing) -> Terms:
@@ -172,7 +106,7 @@ class SearchRule(Trials):
         settings = self.session.settings
         terms = search.make_terms(
             settings.gate,
-            self._terms(),
+            self.read_terms(),
             candidate=pairing.candidate,
             parent=pairing.parent,
             round=pairing.round,
@@ -193,7 +127,17 @@ class SearchRule(Trials):
         self, terms: Terms | None, before: Scores, after: Scores, *, whole: bool = False
     ) -> Verdict:
         assert terms is not None
-        return search.judge_step(terms, before, after, alpha=self.alpha, seed=self.seed)
+        settings = self.session.settings
+        alpha, seed = settings.gate.alpha, settings.seed
+        return search.judge_step(terms, before, after, alpha=alpha, seed=seed)
+
+    def find_top(self, seed: Scores, current: Scores) -> str:
+        settings = self.session.settings
+        return search.find_top(settings.gate, settings.rounds, seed, current)
+
+    @property
+    def cheaper_alpha(self) -> float:
+        return 2 * share(self.session.settings.gate, self.session.settings.rounds)
 
 
 class Judge:
@@ -208,10 +152,8 @@ class Judge:
         self.seed = seed
         self.gate = session.settings.gate
         self._looked = set[int]()
-        self.rule: GateRule = PairedTests(session)
-        if self.gate.false_keep:
-            rule = SearchRule if self.gate.keep == "search" else Trials
-            self.rule = rule(session, validation, seed)
+        rule = SearchRule if self.gate.searches else find("gate", "each")
+        self.rule: GateRule = rule(session, validation, seed)
 
     @property
     def attempts(self) -> int:
@@ -348,7 +290,7 @@ class Judge:
             return verdict.model_copy(update={"ahead": True, "reason": reason})
         agents = [by_place(self.attempt(each)) for each in (self.seed, *kept)]
         best = max(agents, key=lambda scores: interval(scores)[0])
-        worse = not_worse(best, by_place(after), margin=gate.margin, alpha=self._half)
+        worse = not_worse(best, by_place(after), margin=gate.margin, alpha=self.rule.cheaper_alpha)
         if worse and not gate.cheaper:
             return verdict
         reason = (
@@ -397,21 +339,15 @@ class Judge:
     def find_ceiling(self, current: Scaffold) -> str:
         """Return why nothing could be kept in place of the current agent, '' when something could,
         or where the rule asks that of the seed alone."""
-        if isinstance(self.rule, SearchRule):
-            before, now = (by_place(self.attempt(agent)) for agent in (self.seed, current))
-            settings = self.session.settings
-            return search.find_top(self.gate, settings.rounds, before, now)
-        before = by_place(self.attempt(current))
-        return self._ceiling(before) if current.digest == self.seed.digest else ""
+        before, now = (by_place(self.attempt(agent)) for agent in (self.seed, current))
+        return self._find_top(before, now)
 
-    def _ceiling(self, before: Scores) -> str:
-        settings, gate = self.session.settings, self.gate
-        if isinstance(self.rule, SearchRule):
-            return search.find_top(gate, settings.rounds, before, before)
-        text = room(gate, settings.rounds, before, settings.seed)
-        if not text or not gate.cheaper:
+    def _find_top(self, seed: Scores, current: Scores) -> str:
+        gate, text = self.gate, self.rule.find_top(seed, current)
+        if not text or not gate.cheaper or gate.searches:
             return text
-        best = not_worse(before, dict.fromkeys(before, 1.0), margin=gate.margin, alpha=self._half)
+        alpha = self.rule.cheaper_alpha
+        best = not_worse(seed, dict.fromkeys(seed, 1.0), margin=gate.margin, alpha=alpha)
         return f"{text}; nor could one be kept as cheaper: {best}" if best else ""
 
     def check_seed_is_worth(self) -> None:
@@ -423,7 +359,7 @@ class Judge:
 
         def ends(solved: int) -> bool:
             scores = {(task.id, 0): float(n < solved) for n, task in enumerate(self.validation)}
-            return bool(self._ceiling(scores))
+            return bool(self._find_top(scores, scores))
 
         most = bisect_left(range(1, count + 1), True, key=ends)
         if not most:
@@ -437,29 +373,15 @@ class Judge:
             text = f"a seed that solves more than {most} of {count} validation tasks leaves nothing"
             self.session.say("note", {"text": f"{text} to be kept: the build then ends with it"})
 
-    @property
-    def _half(self) -> float:
-        """Twice the error that keeping one candidate as cheaper may make."""
-        if not self.gate.false_keep:
-            return self.gate.alpha
-        over = decidable(self.gate, len(self.validation), self.session.settings.rounds)
-        return 2 * share(self.gate, over)
-
 
 def find_limits(gate: Gate, tasks: int, rounds: int) -> str:
     """Return what so few validation tasks cannot decide, '' where they decide all."""
-    if not gate.false_keep:
-        return ""
-    more = "more with --validation, or --gate.false_keep"
-    if gate.keep == "search":
-        if search.best_word(gate, rounds, [1.0] * tasks) == "shown":
-            return ""
-        return f"{tasks} validation tasks can make an agent likely better, and show nothing: {more}"
-    over = decidable(gate, tasks, rounds)
-    if not 0 < over < rounds:
-        return ""
-    first = f"the first {over}" if over > 1 else "the first one"
-    return f"{tasks} validation tasks decide {first} of {rounds} rounds' candidates: {more}"
+    if gate.searches:
+        text = f"{tasks} validation tasks can make an agent likely better, and show nothing"
+        text *= search.best_word(gate, rounds, [1.0] * tasks) != "shown"
+    else:
+        text = find("gate", "each").tell_limits(gate, tasks, rounds)
+    return text and f"{text}: more with --validation, or --gate.false_keep"
 
 
 def by_place(scores: Sequence[Score]) -> dict[tuple[str, int], float | None]:

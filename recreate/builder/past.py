@@ -17,7 +17,7 @@ from recreate.builder.selection import Rater, pass_rate, rates_of
 from recreate.memory.store import ExperienceStore
 from recreate.runs.gate import MIN_TASKS
 from recreate.runs.reader import Run
-from recreate.runs.trial import spread_of
+from recreate.runs.terms import spread_of
 
 
 def read_attempts(

@@ -22,7 +22,6 @@ from recreate.runs.reader import default_seed, find_agent
 from recreate.runs.search import best_word
 from recreate.runs.session import Session
 from recreate.runs.settings import Select, Settings
-from recreate.runs.trial import decidable, share, wins
 
 CREATE = "create"
 """As `scaffold`: the optimizer writes the seed."""
@@ -211,23 +210,16 @@ def cannot_decide(settings: Settings) -> BadInput | None:
     """Return the error for settings with which no candidate could be kept, whatever it did; None
     where one could."""
     gate, tasks = settings.gate, settings.validation
-    if not gate.false_keep or not settings.rounds:
+    if not settings.rounds:
         return None
-    if gate.keep == "search":
-        if best_word(gate, settings.rounds, [1.0] * tasks) != "none":
-            return None
-        return BadInput(
-            f"{tasks} validation tasks decide nothing in {settings.rounds} rounds: an agent that"
-            " solved each of them, where the seed solves none, could not be told from it",
-            fix="more with --validation, or fewer --rounds",
-            code="too-few-tasks",
-        )
-    if decidable(gate, tasks, 1):
+    if not gate.searches:
+        return find("gate", "each").explain_too_few(settings)  # type: ignore[no-any-return]
+    if best_word(gate, settings.rounds, [1.0] * tasks) != "none":
         return None
     return BadInput(
-        f"{tasks} validation tasks decide nothing: with an error of {gate.false_keep:g} it takes "
-        f"{wins(tasks, share(gate, 1))} tasks that are won, and none lost, to keep a candidate",
-        fix="more with --validation, or --gate.false_keep 0, which judges each candidate by itself",
+        f"{tasks} validation tasks decide nothing in {settings.rounds} rounds: an agent that"
+        " solved each of them, where the seed solves none, could not be told from it",
+        fix="more with --validation, or fewer --rounds",
         code="too-few-tasks",
     )
 

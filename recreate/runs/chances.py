@@ -12,7 +12,7 @@ from recreate.api.types import Record
 from recreate.runs.gate import MIN_TASKS, flip_signs
 from recreate.runs.search import BEHIND, HOPE, LIKELY, looks, stretch_of
 from recreate.runs.settings import Gate
-from recreate.runs.trial import POWER, share
+from recreate.runs.terms import POWER, share
 
 GAINS = (0.10, 0.20, 0.30)
 DRAWS = 300

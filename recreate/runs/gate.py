@@ -26,9 +26,6 @@ this.
     undecided    else; also with fewer than 5 paired tasks, and when over 20 % of the pairs were
                  dropped
 
-Where no outcome could be `better` is asked of the same function (`ceiling`): every score that is
-not yet 1 is made 1.
-
 A candidate may also be cheaper and not worse (`not_worse`, `saving`): that is another question,
 with a margin, and only a build that was told to (`gate.cheaper`) keeps one for it. docs/gate.md
 says why that is not the default.
@@ -87,8 +84,8 @@ def judge(
     pairs = [key for key in before if before[key] is not None and after.get(key) is not None]
     started = max(len(before.keys() | after.keys()), attempted or 0)
     dropped = started - len(pairs)
-    old = _means(before, pairs)
-    new = _means(after, pairs)
+    old = mean_by_task(before, pairs)
+    new = mean_by_task(after, pairs)
     tasks = len(old)
     if not tasks:
         return unjudged("undecided", "no task was scored on both sides", dropped)
@@ -142,34 +139,6 @@ def flip_signs(differences: Sequence[float], seed: int = 0) -> float:
     return _flips(sorted(abs(u) for u in units if u), total, 0.1, seed)[0] / 2 if total > 0 else 1.0
 
 
-def could_be_better(before: Scores, *, alpha: float = 0.10, seed: int = 0) -> bool:
-    """Whether any outcome could be `better` than these scores (in 0..1). What was not scored may
-    still turn out 0."""
-    held = {key: score or 0.0 for key, score in before.items()}
-    return judge(held, dict.fromkeys(held, 1.0), alpha=alpha, seed=seed).better
-
-
-def ceiling(before: Scores, *, alpha: float = 0.10, seed: int = 0) -> str:
-    """Return why no outcome could be `better` than these scores, '' when one could."""
-    if could_be_better(before, alpha=alpha, seed=seed):
-        return ""
-    tasks = _means({key: score or 0.0 for key, score in before.items()}, list(before))
-    if not tasks:
-        return "no outcome could be better: there is no task"
-    mean, room = (
-        float(sum(tasks.values(), Fraction(0)) / len(tasks)),
-        sum(mean < 1 for mean in tasks.values()),
-    )
-    needed = max(1, math.ceil(math.log2(2 / alpha)))
-    left = (
-        "every task is solved" if not room else f"{room} of {len(tasks)} tasks leave room above it"
-    )
-    return (
-        f"no outcome could be better: the score is {mean:.3f}, {left}, and the gate keeps nothing"
-        f" that improves fewer than {needed}"
-    )
-
-
 def not_worse(before: Scores, after: Scores, *, margin: float, alpha: float = 0.10) -> str:
     """Return '' when the mean score (in 0..1) is not seen to fall, and a fall by `margin` or more
     is ruled out, else why not.
@@ -183,8 +152,8 @@ def not_worse(before: Scores, after: Scores, *, margin: float, alpha: float = 0.
     which none got worse, or 74 of which one did.
     """
     pairs = [key for key in before if before[key] is not None and after.get(key) is not None]
-    old = _means(before, pairs)
-    new = _means(after, pairs)
+    old = mean_by_task(before, pairs)
+    new = mean_by_task(after, pairs)
     if len(before.keys() | after.keys()) - len(pairs) > MAX_DROPPED * len(
         before.keys() | after.keys()
     ):
@@ -256,7 +225,7 @@ def alone(scores: Scores, reason: str, top: str = "") -> Verdict:
     verdict = unjudged("not-better" if top else "undecided", top or reason, len(scores) - len(held))
     if not held:
         return verdict
-    tasks = _means(held, list(held))
+    tasks = mean_by_task(held, list(held))
     mean = float(sum(tasks.values(), Fraction(0)) / len(tasks))
     same = {"before": mean, "after": mean, "diff": 0.0, "lo": 0.0, "hi": 0.0}
     return verdict.model_copy(
@@ -273,8 +242,8 @@ def by_kind(before: Scores, after: Scores, kinds: Mapping[str, str]) -> tuple[St
             parts.setdefault(kinds[place[0]], []).append(place)
     found = []
     for name, places in sorted(parts.items()):
-        old = _means(before, places)
-        new = _means(after, places)
+        old = mean_by_task(before, places)
+        new = mean_by_task(after, places)
         sides = (float(sum(side.values(), Fraction(0)) / len(side)) for side in (old, new))
         found.append(Stratum(name=name, tasks=len(old), before=next(sides), after=next(sides)))
     return tuple(found)
@@ -295,7 +264,7 @@ def interval(scores: Scores, *, alpha: float = 0.10) -> tuple[float, float, floa
     repeats, Student's quantile is used. For other scores: Student's t. Raises BadInput when nothing
     was scored.
     """
-    values = _means(scores, [key for key, score in scores.items() if score is not None])
+    values = mean_by_task(scores, [key for key, score in scores.items() if score is not None])
     if not values:
         raise BadInput(
             "no attempt was scored", fix="see which attempts were excluded", code="no-scores"
@@ -340,42 +309,7 @@ def pass_hat(passes: Mapping[tuple[str, int], bool]) -> dict[int, float]:
     return found
 
 
-def detectable_gain(
-    tasks: int, repeats: int = 1, base_rate: float = 0.3, *, power: float = 0.80
-) -> float:
-    """Return the smallest true gain in the mean score that the gate would keep with this power; 1.0
-    when there is none.
-
-    A formula, checked by simulation. Assumed: tasks differ in difficulty (half of the variance of a
-    yes-or-no score lies between tasks), and the agent gains the same share of what each task still
-    lets it gain. The gate then asks for 1.645 standard errors, which the gain itself makes larger.
-    """
-    if tasks < MIN_TASKS or not 0 <= base_rate < 1:
-        return 1.0
-    ask = NormalDist().inv_cdf(0.95)
-    reach = NormalDist().inv_cdf(power)
-    left = 1 - base_rate
-    between = 0.5 * base_rate * (1 - base_rate)
-
-    def kept(gain: float) -> bool:
-        share = gain / left
-        after = (1 - share) * (between + share * (left * left + between))
-        variance = (between + after) / max(1, repeats) + share * share * between
-        step = 0.5 / (tasks * max(1, repeats))  # lost to the grid of possible means
-        needed = ask * math.sqrt(variance + gain * gain) + reach * math.sqrt(variance)
-        return gain - step >= needed / math.sqrt(tasks)
-
-    if not kept(left):
-        return 1.0
-    low = 0.0
-    high = left
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (low, middle) if kept(middle) else (middle, high)
-    return high
-
-
-def _means(scores: Scores, keys: list[tuple[str, int]]) -> dict[str, Fraction]:
+def mean_by_task(scores: Scores, keys: list[tuple[str, int]]) -> dict[str, Fraction]:
     """Return each task's mean score, exactly: 0.1 is one tenth, so that equal results tie."""
     found: dict[str, list[Fraction]] = {}
     for key in keys:

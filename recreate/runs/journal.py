@@ -13,7 +13,7 @@ from recreate.api.paths import short
 from recreate.api.types import Change, Lesson, Reply, Revision, Saving, digest
 from recreate.models import replies
 from recreate.models.replies import Answerer, ModelQuestion, read_reply
-from recreate.runs.trial import Terms
+from recreate.runs.terms import Terms
 from recreate.storage.files import lock, make_private
 from recreate.storage.log import Fields, Log, fits
 

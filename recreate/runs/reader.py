@@ -17,6 +17,7 @@ from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold, load
 from recreate.api.errors import BadInput
 from recreate.api.paths import shipped, short
+from recreate.api.registry import find
 from recreate.api.types import Experience, Revision, Saving, Study, Usage, Verdict
 from recreate.runs.attempts import Score, read_experience
 from recreate.runs.budget import LINES, Spend, unwritten
@@ -31,7 +32,7 @@ from recreate.runs.search import (
     judge_step,
 )
 from recreate.runs.settings import Settings, as_flags, load_run
-from recreate.runs.trial import Terms, tried
+from recreate.runs.terms import Terms
 from recreate.storage.files import is_locked
 from recreate.storage.log import Log, iso
 
@@ -196,7 +197,8 @@ class Run:
             if found.rule == "search":
                 return judge_step(found, sides[before], sides[after], alpha=gate.alpha, seed=seed)
             kept = any(r.kept and r.id == after for r in self.revisions())
-            return tried(found, sides[before], sides[after], whole=kept)[0]
+            rule = find("gate", "each")
+            return rule.judge(found, sides[before], sides[after], kept)  # type: ignore[no-any-return]
         return judge(sides[before], sides[after], alpha=gate.alpha, seed=seed)
 
     def cells(self) -> dict[CellKey, dict[tuple[str, int], dict[str, Any]]]:

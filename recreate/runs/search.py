@@ -40,10 +40,11 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from recreate.api.registry import find
 from recreate.api.types import GateClaim, Look, Saving, Verdict
 from recreate.runs.gate import MAX_DROPPED, MIN_TASKS, Scores, alone, flip_signs, judge, saved
 from recreate.runs.settings import Gate
-from recreate.runs.trial import Terms, room, share
+from recreate.runs.terms import Terms, share
 
 BEHIND = (-0.7, -0.3)
 """A candidate is given up after the first and the second stretch where the sum of its differences,
@@ -326,8 +327,8 @@ def call_cheaper(verdict: Verdict, agent: str, less: Saving, margin: float) -> C
 
 def judge_seed(gate: Gate, rounds: int, scores: Scores, reason: str, draw: int) -> Verdict:
     """Return the verdict of a build that hands the seed over, since nothing else was kept."""
-    if gate.keep == "each" or not gate.false_keep:
-        return alone(scores, reason, room(gate, rounds, scores, draw))
+    if not gate.searches:
+        return alone(scores, reason, find("gate", "each").find_room(gate, rounds, scores, draw))
     verdict = alone(scores, reason, find_top(gate, rounds, scores, scores))
     return verdict.model_copy(update={"claim": GateClaim(word="none")})
 

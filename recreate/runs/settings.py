@@ -183,6 +183,11 @@ class Gate(Config):
     margin: float = Field(default=0.10, ge=0.01, le=0.5)
     cost: Literal["", "usd", "tokens", "calls", "seconds"] = ""
 
+    @property
+    def searches(self) -> bool:
+        """Whether the rule is `search`: with an error of 0 each candidate is judged by itself."""
+        return self.keep == "search" and self.false_keep > 0
+
 
 class Select(Config):
     """Which of the domain's tasks are taken: see docs/format.md.

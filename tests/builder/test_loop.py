@@ -33,6 +33,7 @@ from recreate.viewer.facts import RunFacts
 from tests.stub import Stub
 from tests.toy import LESSON, script, write_script
 
+pytestmark = pytest.mark.plugin("each")
 Go = Callable[..., tuple[BuildResult, Run]]
 
 

@@ -17,6 +17,7 @@ from recreate.cli import run
 from recreate.viewer.text import reasons
 from tests.toy import LESSON, write_script
 
+pytestmark = pytest.mark.plugin("each")
 Say = Callable[..., tuple[int, str, str]]
 Ask = Callable[..., list[dict[str, Any]]]
 

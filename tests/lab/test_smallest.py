@@ -87,6 +87,7 @@ def test_a_measurement_of_a_rule_gives_rows(name: str) -> None:
         "league opro --worlds 1 --jobs 1 --json",
         "retrieval hashed --first 2",
         "planted --help",
+        "search gains --builds 2 --json",
         "hostile --traces 10 --builds 2 --json",
         *(["mutate gate --per-module 1"] if importlib.util.find_spec("cosmic_ray") else []),
     ],

@@ -15,9 +15,6 @@ from hypothesis import strategies as st
 from recreate.api.errors import BadInput
 from recreate.runs.gate import (
     alone,
-    ceiling,
-    could_be_better,
-    detectable_gain,
     interval,
     judge,
     not_worse,
@@ -350,27 +347,6 @@ def test_alike_agents_are_kept_in_at_most_six_of_a_hundred_trials(tasks: int, re
     assert kept / 600 <= 0.06
 
 
-@pytest.mark.parametrize(
-    ("tasks", "repeats", "base"), [(12, 3, 0.3), (20, 1, 0.1), (40, 1, 0.3), (40, 3, 0.6)]
-)
-def test_the_detectable_gain_is_kept_about_four_times_in_five(
-    tasks: int, repeats: int, base: float
-) -> None:
-    rng = random.Random(5)
-    gain = detectable_gain(tasks, repeats, base)
-    kept = sum(judge(*agents(rng, tasks, repeats, base, gain)).better for _ in range(300))
-    assert 0.70 <= kept / 300 <= 0.92
-
-
-def test_more_tasks_and_repeats_detect_less() -> None:
-    gains = [detectable_gain(n, 1, 0.3) for n in (8, 20, 60, 200)]
-    assert gains == sorted(gains, reverse=True)
-    assert gains[0] > 2 * gains[2]
-    assert detectable_gain(20, 3, 0.3) < detectable_gain(20, 1, 0.3)
-    assert detectable_gain(4, 9, 0.3) == 1.0
-    assert detectable_gain(20, 1, 1.0) == 1.0
-
-
 # ----------------------------------------------------------------------------------------------- a
 # single mean
 
@@ -416,32 +392,6 @@ def test_the_interval_of_a_mean_holds_it_and_stays_within_0_and_1(
 def test_the_mean_of_nothing_is_bad_input() -> None:
     with pytest.raises(BadInput, match="no attempt"):
         interval(scores(None, None))
-
-
-@pytest.mark.parametrize(
-    ("tasks", "solved", "alpha", "could"),
-    [
-        (6, 6, 0.10, False),
-        (20, 15, 0.10, True),
-        (20, 16, 0.10, False),
-        (20, 14, 0.02, False),
-        (20, 13, 0.02, True),
-    ],
-)
-def test_whether_anything_could_be_better_is_what_the_gate_says_of_the_best_outcome(
-    tasks: int, solved: int, alpha: float, could: bool
-) -> None:
-    before = {(f"t{n}", 0): float(n < solved) for n in range(tasks)}
-    assert could_be_better(before, alpha=alpha) is could
-    assert judge(before, dict.fromkeys(before, 1.0), alpha=alpha).better is could
-    assert bool(ceiling(before, alpha=alpha)) is not could
-    # no outcome that the gate has not tried does better than the best one
-    chance = random.Random(0)
-    for _ in range(50):
-        after = {place: max(score, float(chance.random() < 0.9)) for place, score in before.items()}
-        assert could or not judge(before, after, alpha=alpha).better
-    # an attempt that was excluded may still turn out as it likes
-    assert could_be_better({place: None for place in before}, alpha=alpha)
 
 
 @pytest.mark.slow

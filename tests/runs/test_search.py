@@ -20,7 +20,7 @@ from recreate.runs.search import (
     stretch_of,
 )
 from recreate.runs.settings import Gate
-from recreate.runs.trial import Terms
+from recreate.runs.terms import Terms
 
 Scores = dict[tuple[str, int], float | None]
 GATE = Gate()

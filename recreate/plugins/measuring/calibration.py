@@ -23,6 +23,7 @@ from recreate.api.errors import BadInput
 from recreate.api.types import Record
 from recreate.builder.measure import measure, measured_tasks
 from recreate.builder.past import CALIBRATION
+from recreate.plugins.each.trial import finds, trial
 from recreate.plugins.measuring.shares import wilson
 from recreate.plugins.measuring.simulated import SimulatedAgent, SimulatedBuild
 from recreate.runs.chances import find_gain
@@ -30,7 +31,7 @@ from recreate.runs.gate import MIN_TASKS, Scores, interval, judge
 from recreate.runs.results import BenchResult
 from recreate.runs.session import Session
 from recreate.runs.settings import Settings
-from recreate.runs.trial import finds, share, spread_of, trial
+from recreate.runs.terms import share, spread_of
 from recreate.storage import files
 from recreate.storage.log import encode
 
@@ -158,7 +159,7 @@ def _find_gain(
     settings: Settings, tasks: int, repeats: int, mean: float, rounds: int, spread: float
 ) -> float:
     gate = settings.gate
-    if gate.keep == "search" and gate.false_keep:
+    if gate.searches:
         return find_gain(gate, tasks, repeats, mean, rounds, spread)
     return round(finds(gate, tasks, repeats, mean, rounds, spread), 3)
 
@@ -168,7 +169,7 @@ def _false_keep(
 ) -> FalseKeep:
     """A task's score is drawn from those that it had, or, as often as one of them, from all: two
     repeats alike are no proof that a third would be."""
-    if settings.gate.keep == "search" and settings.gate.false_keep:
+    if settings.gate.searches:
         return _false_claim(tasks, settings, rounds)
     draw, wrong = random.Random(0), 0
     pool = [score for each in tasks for score in each]

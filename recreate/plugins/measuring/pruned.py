@@ -9,10 +9,10 @@ from recreate.agents.lint import refuse
 from recreate.agents.scaffold import Scaffold
 from recreate.api.types import Edit, Revision
 from recreate.builder.rounds import Build
+from recreate.plugins.each.trial import decidable
 from recreate.runs.gate import MIN_TASKS
 from recreate.runs.reader import BuildResult
 from recreate.runs.session import Session
-from recreate.runs.trial import decidable
 
 
 def judge_candidate(

@@ -19,7 +19,7 @@ from recreate.runs.search import (
     stretch_of,
 )
 from recreate.runs.settings import Gate
-from recreate.runs.trial import Terms
+from recreate.runs.terms import Terms
 
 Held = dict[tuple[str, int], float | None]
 Score = Callable[[float, random.Random], float]

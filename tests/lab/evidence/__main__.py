@@ -38,10 +38,12 @@ from functools import lru_cache
 from statistics import fmean as mean
 from typing import Any, NamedTuple
 
+from recreate.plugins.each.paired import detectable_gain
+from recreate.plugins.each.trial import detectable, trial
 from recreate.plugins.measuring.shares import wilson
-from recreate.runs.gate import detectable_gain, judge
+from recreate.runs.gate import judge
 from recreate.runs.settings import Gate
-from recreate.runs.trial import detectable, share, trial
+from recreate.runs.terms import share
 from tests.lab.evidence import curriculum, levels
 from tests.lab.evidence.planted import credit
 from tests.lab.evidence.race import race

@@ -23,8 +23,9 @@ from collections.abc import Iterator
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
+from recreate.plugins.each.trial import MISS, _Deadline, _Stake, detectable
 from recreate.runs.settings import Gate
-from recreate.runs.trial import MISS, _Deadline, _Stake, detectable, share
+from recreate.runs.terms import share
 
 BASE, SHIFT = 0.3, 0.5
 WIDER = ((65, 10), (165, 10))
@@ -59,7 +60,7 @@ def scores(agent: Agent, order: list[str], luck: random.Random) -> Side:
 def trial(
     before: Side, after: Side, order: list[str], alpha: float, gain: float
 ) -> tuple[bool, int]:
-    """(kept, tasks): what `recreate.runs.trial.trial` decides, without its interval."""
+    """(kept, tasks): what `recreate.plugins.each.trial.trial` decides, without its interval."""
     up, down = _Deadline(len(order), alpha), _Stake(-gain)
     for number, task in enumerate(order, 1):
         difference = (after[task, 0] or 0.0) - (before[task, 0] or 0.0)

@@ -14,11 +14,11 @@ from recreate.api.errors import BadInput
 from recreate.api.paths import shipped
 from recreate.builder.past import CALIBRATION, read_spread
 from recreate.cli import run as cli
+from recreate.plugins.each.paired import detectable_gain
 from recreate.plugins.measuring import calibration
 from recreate.plugins.measuring.calibration import Calibration
-from recreate.runs.gate import detectable_gain
 from recreate.runs.settings import Settings
-from recreate.runs.trial import SPREAD, spread_of
+from recreate.runs.terms import SPREAD, spread_of
 from tests.toy import script
 
 WHO = ("toy", "seed", "d1", "m")

@@ -53,18 +53,18 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from operator import mul
 from statistics import NormalDist
-from typing import Literal, NamedTuple
-
-from pydantic import Field
+from typing import NamedTuple
 
 from recreate.api.shapes import JsonDict
-from recreate.api.types import Decision, Record, Verdict
-from recreate.runs.gate import MAX_DROPPED, Scores, by_kind, ceiling, detectable_gain, unjudged
+from recreate.api.types import Decision, Verdict
+from recreate.plugins.each.paired import ceiling, detectable_gain
+from recreate.runs.gate import MAX_DROPPED, Scores, by_kind, unjudged
 from recreate.runs.settings import Gate
+from recreate.runs.terms import POWER, SPREAD, Terms, share
 
 BETS = (0.2, 0.4, 0.6, 0.8, 1.0)
 """Small ones grow on small gains over many tasks, large ones on a few tasks that are all won; one
@@ -85,13 +85,6 @@ RELIABLE = 3
 """From so many repeats on, a task that is solved in each is one that an agent solves reliably: a
 candidate that fails it in each is not kept."""
 
-POWER = 0.80
-"""How often the gate keeps the gain that `detectable` names."""
-
-EXTRA = 0.2
-"""The part of the build's error that is left for candidates beyond one a round: a population's, and
-people's edits."""
-
 DRAWS = 1000
 ALIKE = 8
 """So many first tasks of a draw are reckoned once for all draws that begin with the same
@@ -100,18 +93,6 @@ differences."""
 LATTICE = 60
 """Up to so many tasks the chances are reckoned task by task; beyond, gains shrink with the root of
 their number."""
-
-
-def share(gate: Gate, rounds: int, *, of: int = 1, extra: int = 0) -> float:
-    """Return what a candidate may spend of the build's `gate.false_keep`: all together spend no
-    more, however many come.
-
-    of: how many candidates its round has, in how many rounds (`decidable`); extra: of one beyond
-    those, such as a person's edit, its number from 1. Where candidates are kept as cheaper too,
-    that is a second way to be wrong, and takes half.
-    """
-    part = EXTRA / (extra * (extra + 1)) if extra else (1 - EXTRA) / max(1, rounds) / of
-    return gate.false_keep * part / (2 if gate.cheaper else 1)
 
 
 def decidable(gate: Gate, tasks: int, rounds: int) -> int:
@@ -128,28 +109,6 @@ def room(gate: Gate, rounds: int, before: Scores, seed: int = 0) -> str:
         return ceiling(before, alpha=gate.alpha, seed=seed)
     over = decidable(gate, len({task for task, _ in before}), rounds)
     return no_room(before, alpha=share(gate, over))
-
-
-class Terms(Record):
-    """How a candidate is judged, in the journal before its first attempt: see `trial`.
-
-    round: of the build, from 0; of: how many candidates the round has, 0 for a person's edit;
-    order: of the tasks' ids; strata: task -> what it is counted with, where there are several;
-    stretch: after how many attempts it is looked at; rule, confirm: see `settings.Gate`.
-    """
-
-    candidate: str
-    parent: str
-    round: int
-    of: int
-    alpha: float = Field(gt=0, lt=1)
-    gain: float = Field(gt=0, le=1)
-    repeats: int = Field(ge=1, le=1000)
-    order: tuple[str, ...]
-    strata: Mapping[str, str] = {}
-    stretch: int = Field(default=0, ge=0)
-    rule: Literal["search", "each"] = "each"
-    confirm: int = 0
 
 
 def handed_on(known: Sequence[Terms], better: Collection[str]) -> float:
@@ -532,17 +491,6 @@ class Odds(NamedTuple):
 
     kept: float
     tasks: float
-
-
-SPREAD = 0.5
-"""The part of the variance of a yes-or-no score that lies between tasks, where nobody measured it
-(`calibrate`)."""
-
-
-def spread_of(within: float, between: float) -> float:
-    """Return that part, of variances that were measured; kept off the ends, which few tasks cannot
-    prove."""
-    return min(0.95, max(0.05, between / (within + between))) if within + between > 0 else SPREAD
 
 
 @lru_cache(maxsize=1024)

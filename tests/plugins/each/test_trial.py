@@ -10,21 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recreate.runs.gate import Scores
-from recreate.runs.settings import Gate
-from recreate.runs.trial import (
+from recreate.plugins.each.trial import (
     BETS,
-    Terms,
     detectable,
     handed_on,
     no_room,
     odds,
     room,
-    share,
     trial,
     tried,
     wins,
 )
+from recreate.runs.gate import Scores
+from recreate.runs.settings import Gate
+from recreate.runs.terms import Terms, share
 
 ORDER = [f"t{n}" for n in range(20)]
 Kept = dict[tuple[str, int], float | None]

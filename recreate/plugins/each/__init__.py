@@ -1,0 +1,1 @@
+"""Keep a revision only where it is shown to be better than its parent: `--gate.keep each`."""
