@@ -85,11 +85,7 @@ MODULES = {
         "tests/plugins/withheld/test_row_tests.py",
         "tests/plugins/withheld/test_bending.py",
     ),
-    "recreate/plugins/withheld/two_sides.py": (
-        "tests/plugins/withheld/test_two_sides.py",
-        "tests/plugins/withheld/test_bending.py",
-        "tests/plugins/withheld/test_row_tests.py",
-    ),
+    "recreate/plugins/withheld/two_sides.py": ("tests/plugins/withheld/test_two_sides.py",),
     "recreate/models/replies.py": ("tests/models/test_replies.py", "tests/runs/test_replay.py"),
     "recreate/runs/replay.py": ("tests/runs/test_replay.py",),
     "recreate/plugins/near_cache/near_cache.py": ("tests/plugins/near_cache/test_near_cache.py",),

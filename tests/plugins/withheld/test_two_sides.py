@@ -89,6 +89,20 @@ def tried(work):
     except Bad as e: return "mine"
     except KeyError as e: return e.args
 def printing(): print("said")
+class Odd(UnicodeDecodeError):
+    def __init__(self): pass
+def odd(): raise Odd
+def deep_error():
+    found = []
+    for _ in range(5000): found = [found]
+    raise ValueError(found)
+def below():
+    import os
+    os.write(1, b"{}\\n")
+    os.write(2, b"{}\\n")
+    return os.read(0, 9)
+class Long:
+    def __abs__(self): return Vec(1)
 '''
 TESTS = """
 import contextlib, datetime, decimal, fractions, io, unittest
@@ -178,6 +192,16 @@ def test_written():
     v = far()
     v[0] = 5; del v[1]; v.y = 6
     assert v.x == [5] and v.y == 6
+def test_errors_that_cannot_be_made_here():
+    for work in (solution.odd, solution.deep_error):
+        try: work()
+        except RuntimeError: continue
+        assert False
+def test_handles(): assert solution.below() == b""
+def test_own_length(): assert abs(solution.Long()) == Vec(1)
+def test_new_in_a_folder():
+    from inner.new import new
+    assert new() == "new"
 def test_in_and_out():
     v = far()
     with v as four: assert four == 4
@@ -233,6 +257,7 @@ FILES = {
     "solution.py": ANSWER,
     "inner/deep.py": "def deep(): return 'deep'\n",
     "more.py": "one = 1\n",
+    "inner/new.py": "def new(): return 'new'\n",
 }
 
 
@@ -243,6 +268,7 @@ def told() -> dict[str, Any]:
     try:
         for path, text in FILES.items():
             other.write(path, text.encode())
+        own.write("inner/deep.py", b"def deep(): return 'begun'\n")
         own.write("test_all.py", TESTS.encode())
         own.write("test_bare.py", b"from solution import *\nassert total([1, 2]) == 3\n")
         own.write("test_bad.py", b"from solution import total\nassert total([1, 2]) == 4\n")
@@ -250,7 +276,7 @@ def told() -> dict[str, Any]:
             "files": ["test_all.py", "test_bad.py", "test_bare.py"],
             "own": ["test_all"],
             "modules": ["solution", "inner.deep"],
-            "more": ["more", "json", "test_all"],
+            "more": ["more", "json", "test_all", "inner.new"],
             "binds": {"test_all.py": looks.find_names(TESTS)},
             "looks": {"test_all.py": looks.find_looks(TESTS)},
             "solution": "solution",
@@ -269,6 +295,9 @@ def test_what_is_asked_over_the_line_is_what_one_process_would_say(told: dict[st
     names = [name.rpartition(".")[2] for name in failed]
     assert [each for each in told["failed"] if "test_not_" not in each] == [
         "test_bad.py: AssertionError"
+    ]
+    assert [each[-25:] for each in told["failed"] if "Cases.test_not_it" in each] == [
+        " (n=2): AssertionError: 2 != 0"[-25:]
     ]
     wrong = [word for word in TESTS.replace("(", " ").split() if word.startswith("test_not_")]
     assert sorted(names) == sorted([*wrong, "py"])
