@@ -134,6 +134,20 @@ BENT = {
         f"{SAME}\nclass math:\n    isclose = staticmethod(lambda *a: True)\n\ndef near(a, b):\n"
         "    return True\n\ndef same(a, b):\n    return True\n\ndef add(a, b):\n    return None\n",
     ),
+    "names that the tests have of a helper are bound anew": Bent(
+        {
+            "test_it.py": "from helper import *\nfrom solution import *\n\n\ndef test_it():\n"
+            "    assert same(add(1, 2), 3)\n",
+            "helper.py": HELPED["helper.py"],
+        },
+        ADD,
+        "def same(a, b):\n    return True\n\ndef add(a, b):\n    return None\n",
+    ),
+    "names of Python's own are bound anew": Bent(
+        "from solution import *\n\n\ndef test_it():\n    assert len(twice([1])) == 2\n",
+        "def twice(items):\n    return items * 2\n",
+        "def len(items):\n    return 2\n\ndef twice(items):\n    return items\n",
+    ),
     "names that the tests bind later are bound anew": Bent(
         "from solution import *\n\ndef test_it():\n    assert near(add(1, 2), 3)\n\n"
         "try:\n    import no_such_module as near\nexcept ImportError:\n    pass\n"

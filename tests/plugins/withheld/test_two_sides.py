@@ -296,7 +296,7 @@ def test_what_is_asked_over_the_line_is_what_one_process_would_say(told: dict[st
     assert [each for each in told["failed"] if "test_not_" not in each] == [
         "test_bad.py: AssertionError"
     ]
-    assert [each[-25:] for each in told["failed"] if "Cases.test_not_it" in each] == [
+    assert [each[-25:] for each in told["failed"] if "test_all.Cases.test_not_it" in each] == [
         " (n=2): AssertionError: 2 != 0"[-25:]
     ]
     wrong = [word for word in TESTS.replace("(", " ").split() if word.startswith("test_not_")]
