@@ -38,9 +38,6 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "exact": "recreate.domains.rows.scorers:Exact",
         "numeric": "recreate.domains.rows.scorers:Numeric",
         "contains": "recreate.domains.rows.scorers:Contains",
-        "f1": "recreate.domains.rows.scorers:F1",
-        "regex": "recreate.domains.rows.scorers:Regex",
-        "json-schema": "recreate.domains.rows.scorers:JsonSchema",
         "file": "recreate.domains.rows.programs:FileScorer",
     },
     "optimizer": {

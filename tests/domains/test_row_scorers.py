@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import string
-from collections import Counter
 from fractions import Fraction
 
 import pytest
@@ -35,9 +33,6 @@ RIGHT = {
     "exact": "Paris",
     "numeric": "42",
     "contains": "Paris",
-    "regex": r"^\d{4}$",
-    "f1": "the old red barn",
-    "json-schema": {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}},
 }
 
 
@@ -204,63 +199,11 @@ def test_a_short_answer_may_hold_the_text_as_whole_words() -> None:
     assert score("contains", "Paris " * 100, "Paris", ScorerSettings(longest=1000)).score == 1.0
 
 
-def _squad(prediction: str, truth: str) -> float:
-    """`f1_score` of SQuAD 1.1's evaluate-v1.1.py."""
-
-    def normal(text: str) -> list[str]:
-        kept = "".join(c for c in text.lower() if c not in set(string.punctuation))
-        return re.sub(r"\b(a|an|the)\b", " ", kept).split()
-
-    found, right = normal(prediction), normal(truth)
-    same = sum((Counter(found) & Counter(right)).values())
-    if same == 0:
-        return 0.0
-    precision, recall = same / len(found), same / len(right)
-    return 2 * precision * recall / (precision + recall)
-
-
-@given(
-    st.lists(st.sampled_from(["the", "A", "cat", "sat,", "on", "mat.", "x-y"]), max_size=8),
-    st.data(),
-)
-def test_f1_is_that_of_squads_own_script(words: list[str], data: st.DataObject) -> None:
-    truth = " ".join(
-        data.draw(
-            st.lists(st.sampled_from(["the", "cat", "sat", "mat", "dog"]), min_size=1, max_size=8)
-        )
-    )
-    answer = " ".join(words)
-    if answer.strip() and _squad(truth, truth):
-        assert score("f1", answer, truth, S).score == pytest.approx(_squad(answer, truth))
-
-
 def test_the_best_of_several_right_answers_counts() -> None:
     assert score("exact", "two", ["one", "two"], S).score == 1.0
-    assert (
-        score("f1", "red barn", {"text": ["the red barn", "barn"], "answer_start": [1, 2]}, S).score
-        == 1.0
-    )
+    squad = {"text": ["the red barn", "red barn"], "answer_start": [1, 2]}
+    assert score("exact", "red barn", squad, S).score == 1.0
     assert texts_of([True, 3, 2.0, 2.5]) == ["true", "3", "2", "2.5"]
-
-
-def test_a_pattern_that_would_take_for_ever_is_matched_at_once() -> None:
-    assert score("regex", "a" * 50_000 + "b", r"^(a+)+$", S).score == 0.0
-    assert score("regex", "in 1984", r"\b\d{4}$", S).score == 1.0
-
-
-def test_an_answer_fits_its_schema() -> None:
-    for answer, right in (
-        ('{"a": 1}', 1.0),
-        ('{"a": "1"}', 0.0),
-        ("{}", 0.0),
-        ("nope", 0.0),
-        ("[" * 100_000, 0.0),
-    ):
-        assert score("json-schema", answer, RIGHT["json-schema"], S).score == right
-    slow = {"type": "string", "pattern": "^(a+)+$"}
-    assert score("json-schema", f'"{"a" * 50_000}b"', slow, S).score == 0.0
-    deep = {"$defs": {"n": {"type": "array", "items": {"$ref": "#/$defs/n"}}}, "$ref": "#/$defs/n"}
-    assert score("json-schema", "[" * 60 + "]" * 60, deep, S).score == 1.0
 
 
 @pytest.mark.parametrize(
@@ -269,15 +212,9 @@ def test_an_answer_fits_its_schema() -> None:
         ("numeric", "many", "no number"),
         ("numeric", "1,5", "1,5 is read as 1.5"),
         ("numeric", ["3", "4 or 5"], "4 or 5 is read as 5, and has 2 numbers"),
-        ("regex", "(?=x)", "no pattern of RE2"),
         ("exact", None, "is empty"),
         ("exact", {"a": 1}, "neither a text nor a number"),
         ("exact", [], "an empty list"),
-        ("f1", "the", "no words"),
-        ("json-schema", "{", "no JSON schema"),
-        ("json-schema", {"type": 5}, "no JSON schema"),
-        ("json-schema", {"$ref": "https://x.example/s"}, "nothing is fetched"),
-        ("json-schema", {"patternProperties": {"(a+)+$": {}}}, "patternProperties"),
         ("contains", " ", "is blank"),
     ],
 )
