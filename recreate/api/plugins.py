@@ -38,7 +38,6 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "exact": "recreate.domains.rows.scorers:Exact",
         "numeric": "recreate.domains.rows.scorers:Numeric",
         "contains": "recreate.domains.rows.scorers:Contains",
-        "file": "recreate.domains.rows.programs:FileScorer",
     },
     "optimizer": {
         "recreate": "recreate.optimizers.investigator:Investigator",

@@ -126,14 +126,18 @@ def test_which_domain_data_means_is_settled_with_the_settings(workspace: Path) -
     assert load(workspace, {"data": data, "domain": "other"}).domain == "other"
     assert load(workspace, {"data": data, "domain": "swe"}).domain == "swe"
     (workspace / "rubric.md").write_text("x")
-    (workspace / "mine.py").write_text("x")
     assert load(workspace, {"score": "judge:rubric.md"}).score == f"judge:{workspace / 'rubric.md'}"
-    assert load(workspace, {"score": "mine.py:score"}).score == f"{workspace / 'mine.py'}:score"
     (workspace / "recreate.toml").write_text(
         'data = "sums.jsonl"\nscore = "exact"\n[columns]\nid = "id"\n'
     )
     settings = load(workspace, {})
     assert (settings.domain, settings.columns.id, settings.score) == ("sums", "id", "exact")
+
+
+@pytest.mark.plugin("scorers")
+def test_the_file_of_a_scorer_is_found_from_where_it_was_typed(workspace: Path) -> None:
+    (workspace / "mine.py").write_text("x")
+    assert load(workspace, {"score": "mine.py:score"}).score == f"{workspace / 'mine.py'}:score"
 
 
 def test_on_a_terminal_what_cannot_be_guessed_is_asked_for_once(
@@ -165,6 +169,7 @@ def test_a_refused_command_leaves_no_domain_that_blocks_other_data(
     assert (workspace / "benchmarks" / "sums" / "domain.toml").is_file()  # it was there before
 
 
+@pytest.mark.plugin("scorers")
 def test_a_check_without_any_right_answer_is_one_refusal(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_file_in_python_keeps_what_was_decided(workspace: Path) -> None:
     assert (workspace / "benchmarks" / "sums" / "domain.toml").is_file()
 
 
+@pytest.mark.plugin("scorers")
 def test_a_function_of_the_callers_scores_in_its_own_process(workspace: Path) -> None:
     seen: list[str] = []
 
@@ -59,6 +60,7 @@ def test_a_function_of_the_callers_scores_in_its_own_process(workspace: Path) ->
     assert domain.grader != recreate.domain(ROWS, score=lambda answer, row: True).grader
 
 
+@pytest.mark.plugin("scorers")
 @pytest.mark.parametrize("value", [1.7, float("nan"), None, "1", {"passed": True}, -0.1])
 def test_a_function_that_gives_no_score_is_named(workspace: Path, value: Any) -> None:
     def wrong(answer: str, row: Any) -> Any:
@@ -71,6 +73,7 @@ def test_a_function_that_gives_no_score_is_named(workspace: Path, value: Any) ->
     assert caught.value.code == UNSOUND
 
 
+@pytest.mark.plugin("scorers")
 def test_a_function_that_raises_is_named_by_its_line(workspace: Path) -> None:
     def raises(answer: str, row: Any) -> Any:
         return row["nothing"]

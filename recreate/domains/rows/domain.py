@@ -17,6 +17,7 @@ from recreate.api import paths
 from recreate.api.config import Split
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import AskJudge, Limits, Sandbox, SandboxBackend
+from recreate.api.registry import find
 from recreate.api.shapes import JsonMap
 from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains.python_env import environment, read_environment
@@ -30,8 +31,7 @@ from recreate.domains.rows.definition import (
     load,
     text,
 )
-from recreate.domains.rows.programs import OWN, OwnScorer
-from recreate.domains.rows.scorers import RowTask, Scored, Scorer, find_scorer
+from recreate.domains.rows.scorers import OWN, RowTask, Scored, Scorer, find_scorer
 from recreate.domains.rows.settings import Definition, Wanted
 from recreate.domains.rows.tasks import tasks_of
 from recreate.sandboxes.rootfs import interpreter_mounts
@@ -123,7 +123,7 @@ class RowDomain:
         self._rows = rows
         named = {**(columns or {}), **({"prompt": prompt} if prompt else {})}
         self._function = score if callable(score) else None
-        score = f"{OWN}.py:{OWN}" if callable(score) else score
+        score = OWN if callable(score) else score
         whole = Definition(data=str(data), score=score or "exact", columns=Columns(**named))
         whole = absolute(whole, Path()) if score else whole
         self._wanted = Wanted(
@@ -294,7 +294,9 @@ class RowDomain:
     @cached_property
     def _scorer(self) -> Scorer:
         own = self._function
-        return OwnScorer(own) if own is not None else find_scorer(self.definition.score)
+        score = self.definition.score
+        scorer: Scorer = find_scorer(score) if own is None else find("scorer", "file").of(own)
+        return scorer
 
     def _case(self, task: Task) -> RowTask:
         ask = self._judge[1] if self._judge else None

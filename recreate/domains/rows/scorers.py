@@ -34,6 +34,8 @@ from recreate.domains.rows.settings import Definition, ScorerSettings
 
 LONGEST = 1_000_000
 """Characters of an answer that are looked at."""
+OWN = "function.py:function"
+"""How a function of the caller's is called where a scorer has a name."""
 
 
 class Scored(NamedTuple):

@@ -24,10 +24,10 @@ from recreate.api.syntax import literal
 from recreate.api.types import Task, Trace, digest
 from recreate.domains.exploits import text_exploits
 from recreate.domains.rows.places import read_files, refuse_path
-from recreate.domains.rows.programs import describe_ending, run_program
 from recreate.domains.rows.scorers import Open, RowTask, Scored, Scorer
 from recreate.domains.rows.settings import Definition
 from recreate.plugins.audit import audit
+from recreate.plugins.scorers.programs import describe_ending, run_program
 from recreate.storage.redact import redact
 
 _LONGEST = 50_000

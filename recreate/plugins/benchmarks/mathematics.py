@@ -9,8 +9,8 @@ from typing import Any
 
 from recreate.api.errors import Fault
 from recreate.api.types import Trace
-from recreate.domains.rows.programs import run_program
 from recreate.domains.rows.scorers import Open, RowTask, Scored, Scorer, texts_of
+from recreate.plugins.scorers.programs import run_program
 
 _RUN_MATH = r"""
 import json, logging, os, sys

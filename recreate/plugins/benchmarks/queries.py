@@ -11,10 +11,10 @@ from recreate.api.errors import UNSOUND, Fault
 from recreate.api.shapes import JsonMap
 from recreate.api.types import Trace
 from recreate.domains.rows.places import read_files
-from recreate.domains.rows.programs import describe_ending, run_program
 from recreate.domains.rows.scorers import Open, RowTask, Scored, Scorer, texts_of
 from recreate.domains.rows.settings import Definition
 from recreate.plugins.benchmarks import dumps, query_exploits
+from recreate.plugins.scorers.programs import describe_ending, run_program
 from recreate.storage.redact import redact
 
 _RUN_QUERIES = r"""

@@ -22,7 +22,10 @@ from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Trace
 from recreate.domains.exploits import text_exploits
 from recreate.domains.rows.places import check_paths, is_possible
-from recreate.domains.rows.programs import (
+from recreate.domains.rows.scorers import Open, RowTask, Scored, Scorer, as_json, find_scorer
+from recreate.domains.rows.settings import Definition
+from recreate.plugins.audit import audit
+from recreate.plugins.scorers.programs import (
     LONGEST_EVIDENCE,
     change_files,
     describe_ending,
@@ -30,9 +33,6 @@ from recreate.domains.rows.programs import (
     run_program,
     write_file,
 )
-from recreate.domains.rows.scorers import Open, RowTask, Scored, Scorer, as_json, find_scorer
-from recreate.domains.rows.settings import Definition
-from recreate.plugins.audit import audit
 from recreate.plugins.withheld import apart, exploits, looks
 from recreate.storage.redact import redact
 

@@ -23,12 +23,10 @@ from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import Limits, Sandbox
 from recreate.api.shapes import JsonMap
 from recreate.api.types import Output, Trace
-from recreate.domains.rows.scorers import Open, RowTask, Scored, Scorer, unknown_scorer
+from recreate.domains.rows.scorers import OWN, Open, RowTask, Scored, Scorer, unknown_scorer
 from recreate.domains.rows.settings import Definition
 from recreate.storage.redact import redact
 
-OWN = "function"
-"""How a function of the caller's is called where a scorer has a name."""
 _EXPECTED = (
     'return a number from 0 to 1, True or False, or {"score": ..., "passed": ..., "evidence": ...}'
 )
@@ -78,6 +76,11 @@ class FileScorer(Scorer):
         self.path, _, self.function = argument.rpartition(":")
         if not self.path:
             raise unknown_scorer(self.name)
+
+    @staticmethod
+    def of(function: Callable[..., Any]) -> Scorer:
+        """Return the scorer that a function of the caller's is."""
+        return OwnScorer(function)
 
     def with_files(self, place: Callable[[str], str]) -> str:
         return f"{place(self.path)}:{self.function}"
@@ -135,7 +138,7 @@ class OwnScorer(FileScorer):
         self._own = function
 
     def with_files(self, place: Callable[[str], str]) -> str:
-        return f"{OWN}.py:{OWN}"
+        return OWN
 
     def fingerprint(self, definition: Definition) -> Sequence[Any]:
         return (_source_of(self._own),)
