@@ -159,6 +159,7 @@ def _run(work: Build, reviewer: Reviewer | None) -> BuildResult:
         verdict = work.judge.compare(work.seed, best)
     else:
         verdict = searched.verdict
+        status = "budget" if searched.repeats and status == "done" else status  # a look is left
         best = work.scaffold(searched.agent) if searched.agent else work.seed
     return BuildResult(
         status=status,
