@@ -28,7 +28,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache
-from typing import Any
 
 
 def _read_table(text: str) -> dict[str, tuple[int, int]]:
@@ -37,7 +36,7 @@ def _read_table(text: str) -> dict[str, tuple[int, int]]:
     return {name: (int(first), int(second)) for name, first, second in rows}
 
 
-_DENIED = _read_table("""
+DENIED = _read_table("""
     add_key 248 217
     request_key 249 218
     keyctl 250 219
@@ -68,7 +67,7 @@ _ABSENT = _read_table("""
 """)
 _INOTIFY_INIT = 253
 """On x86_64 alone; on aarch64 the number is another call's."""
-_MOUNTING = _read_table("""
+MOUNTING = _read_table("""
     mount 165 40
     umount2 166 39
     pivot_root 155 41
@@ -79,7 +78,7 @@ _MOUNTING = _read_table("""
 _CLONE, _UNSHARE = (56, 220), (272, 97)
 _SOCKET, _SOCKETPAIR, _SETSOCKOPT, _FCNTL = (41, 198), (53, 199), (54, 208), (72, 25)
 _FLOCK, _FADVISE, _PREADV2 = (73, 32), (221, 223), (327, 286)
-_NEWUSER = 0x10000000
+NEWUSER = 0x10000000
 _SETLK, _SETLKW, _OFD_SETLK, _OFD_SETLKW = 6, 7, 37, 38
 _SETLEASE, _NOTIFY, _SETPIPE_SZ, _SET_RW_HINT = 1024, 1026, 1031, 1036
 _CONTROLS = dict.fromkeys((_SETLK, _SETLKW, _OFD_SETLK, _OFD_SETLKW), 0) | dict.fromkeys(
@@ -118,7 +117,7 @@ def program(*, mounting: bool = False, namespaces: bool = False) -> bytes:
         (_AT_LEAST, 0, 1, 0x40000000),  # x32
         _refuse(errno.ENOSYS),
     ]
-    for numbers in (_DENIED | ({} if mounting else _MOUNTING)).values():
+    for numbers in (DENIED | ({} if mounting else MOUNTING)).values():
         code += [(_EQUAL, 0, 1, numbers[column]), _refuse(errno.EPERM)]
     absent = [numbers[column] for numbers in _ABSENT.values()]
     for number in (*absent, *([_INOTIFY_INIT] if machine == "x86_64" else ())):
@@ -140,40 +139,11 @@ def program(*, mounting: bool = False, namespaces: bool = False) -> bytes:
     code += _rule(_PREADV2[column], _without(5, _NOWAIT, errno.EOPNOTSUPP))
     if not namespaces:
         for numbers in (_CLONE, _UNSHARE):
-            code += _rule(numbers[column], _without(0, _NEWUSER, errno.EPERM))
+            code += _rule(numbers[column], _without(0, NEWUSER, errno.EPERM))
     code.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(
         struct.pack("=HBBI", operation, yes, no, value) for operation, yes, no, value in code
     )
-
-
-def profile() -> dict[str, Any]:
-    """Return the filter as container engines read it; what is there for counted memory alone is
-    left to their groups."""
-
-    def refuse(names: Sequence[str], number: int, *args: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "names": list(names),
-            "action": "SCMP_ACT_ERRNO",
-            "errnoRet": number,
-            "args": list(args),
-        }
-
-    def when(index: int, value: int, how: str, second: int = 0) -> dict[str, Any]:
-        return {"index": index, "value": value, "valueTwo": second, "op": f"SCMP_CMP_{how}"}
-
-    known = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
-    others = [when(0, family, "EQ") for family in range(64) if family not in known] + [
-        when(0, 64, "GE")
-    ]
-    rules = [refuse([*_DENIED, *_MOUNTING], errno.EPERM), refuse(["clone3"], errno.ENOSYS)]
-    rules += [refuse(["clone", "unshare"], errno.EPERM, when(0, _NEWUSER, "MASKED_EQ", _NEWUSER))]
-    rules += [refuse(["socket"], errno.EAFNOSUPPORT, other) for other in others]
-    rules += [
-        refuse(["socket"], errno.EAFNOSUPPORT, when(0, socket.AF_NETLINK, "EQ"), when(2, 0, "NE"))
-    ]
-    rules += [refuse(["socketpair"], errno.EAFNOSUPPORT, when(0, socket.AF_UNIX, "NE"))]
-    return {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules}
 
 
 def _refuse(number: int) -> Line:

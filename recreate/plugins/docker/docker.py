@@ -39,7 +39,8 @@ from recreate.api.errors import IMAGE, BadInput, Fault
 from recreate.api.ports import Limits
 from recreate.api.shapes import JsonDict
 from recreate.api.types import Output, digest
-from recreate.sandboxes import filesystem, rootfs, seccomp
+from recreate.plugins.docker.filter import profile
+from recreate.sandboxes import filesystem, rootfs
 from recreate.sandboxes.limits import Cgroup, DiskCount, Watch
 from recreate.sandboxes.process import LAUNCH, Child
 from recreate.sandboxes.sandbox import OPEN_FILES, FolderSandbox
@@ -786,7 +787,7 @@ def _filter(sandbox: FolderSandbox) -> Path:
     file = sandbox.root / "filter.json"
     if not file.exists():
         with filesystem.ours("prepare a system call filter"):
-            file.write_text(json.dumps(seccomp.profile()))
+            file.write_text(json.dumps(profile()))
     return file
 
 
