@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from bisect import bisect_left
 from functools import lru_cache
 from statistics import fmean
 
@@ -12,7 +11,7 @@ from recreate.api.types import Record
 from recreate.runs.gate import MIN_TASKS, flip_signs
 from recreate.runs.search import BEHIND, HOPE, LIKELY, looks, stretch_of
 from recreate.runs.settings import Gate
-from recreate.runs.terms import POWER, share
+from recreate.runs.terms import share
 
 GAINS = (0.10, 0.20, 0.30)
 DRAWS = 300
@@ -38,29 +37,14 @@ def find_chances(
     gains the same share of what each task still lets it gain. DRAWS builds from fixed seeds.
     """
     possible = [gain for gain in GAINS if gain <= 1 - base]
-    return tuple(_simulate(gate, tasks, repeats, base, rounds, spread, gain) for gain in possible)
-
-
-def find_gain(
-    gate: Gate, tasks: int, repeats: int, base: float, rounds: int, spread: float
-) -> float:
-    """Return the smallest true gain, to a hundredth, that a build calls shown or likely with
-    probability POWER; 1.0 when there is none."""
-    base = min(0.99, round(base, 2))
-    hundredths = range(1, round(100 * (1 - base)) + 1)
-
-    def is_found(gain: int) -> bool:
-        chance = _simulate(gate, tasks, repeats, base, rounds, spread, gain / 100)
-        return chance.shown + chance.likely >= POWER
-
-    at = bisect_left(hundredths, True, key=is_found)
-    return hundredths[at] / 100 if at < len(hundredths) else 1.0
+    return tuple(simulate(gate, tasks, repeats, base, rounds, spread, gain) for gain in possible)
 
 
 @lru_cache(maxsize=512)
-def _simulate(
+def simulate(
     gate: Gate, tasks: int, repeats: int, base: float, rounds: int, spread: float, gain: float
 ) -> Chance:
+    """Return the chances of one true gain, as `find_chances` assumes it."""
     words, attempts = list[str](), list[int]()
     shape, part = 1 / spread - 1, gain / max(1 - base, 1e-9)
     for number in range(DRAWS):

@@ -25,8 +25,7 @@ from recreate.builder.measure import measure, measured_tasks
 from recreate.builder.past import CALIBRATION
 from recreate.plugins.each.trial import finds, trial
 from recreate.plugins.measuring.shares import wilson
-from recreate.plugins.measuring.simulated import SimulatedAgent, SimulatedBuild
-from recreate.runs.chances import find_gain
+from recreate.plugins.measuring.simulated import SimulatedAgent, SimulatedBuild, find_gain
 from recreate.runs.gate import MIN_TASKS, Scores, interval, judge
 from recreate.runs.results import BenchResult
 from recreate.runs.session import Session

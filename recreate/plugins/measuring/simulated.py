@@ -4,11 +4,13 @@ functions."""
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
+from recreate.runs.chances import simulate
 from recreate.runs.search import (
     CurrentAgent,
     compare,
@@ -19,7 +21,7 @@ from recreate.runs.search import (
     stretch_of,
 )
 from recreate.runs.settings import Gate
-from recreate.runs.terms import Terms
+from recreate.runs.terms import POWER, Terms
 
 Held = dict[tuple[str, int], float | None]
 Score = Callable[[float, random.Random], float]
@@ -115,3 +117,19 @@ class SimulatedBuild:
         claim = ended.verdict.claim if ended.verdict else None
         gain = self.agents[ended.agent].level - self.seed.level
         return Ended(claim.word if claim else "none", gain, self.attempts)
+
+
+def find_gain(
+    gate: Gate, tasks: int, repeats: int, base: float, rounds: int, spread: float
+) -> float:
+    """Return the smallest true gain, to a hundredth, that a build calls shown or likely with
+    probability POWER; 1.0 when there is none."""
+    base = min(0.99, round(base, 2))
+    hundredths = range(1, round(100 * (1 - base)) + 1)
+
+    def is_found(gain: int) -> bool:
+        chance = simulate(gate, tasks, repeats, base, rounds, spread, gain / 100)
+        return chance.shown + chance.likely >= POWER
+
+    at = bisect_left(hundredths, True, key=is_found)
+    return hundredths[at] / 100 if at < len(hundredths) else 1.0

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from recreate.plugins.measuring.simulated import Ended, SimulatedAgent, SimulatedBuild
-from recreate.runs.chances import find_chances, find_gain
+from recreate.plugins.measuring.simulated import Ended, SimulatedAgent, SimulatedBuild, find_gain
+from recreate.runs.chances import find_chances
 from recreate.runs.settings import Gate
 
 
