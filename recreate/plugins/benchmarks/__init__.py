@@ -1,3 +1,3 @@
 """Published benchmarks as domains: code, math, sql, ds1000, dacode, apiworld, appworld."""
 
-NEEDS = ("audit", "withheld")
+NEEDS = ("audit", "scorers", "withheld")

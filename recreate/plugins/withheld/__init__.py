@@ -1,3 +1,3 @@
 """Verdicts that the judged code cannot forge: expected values stay on another side."""
 
-NEEDS = ("audit",)
+NEEDS = ("audit", "scorers")
