@@ -92,7 +92,7 @@ def _shared(file: Path) -> str:
     """Of a file whose tests use what is made once for many of them what they share; '' for
     others."""
     text = file.read_text("utf-8")
-    if re.search(r"^ *import openai|models.litellm import", text, re.MULTILINE):
+    if re.search(r"^ *import openai|hosted.litellm import", text, re.MULTILINE):
         return "litellm"  # whose import takes seconds: one worker has it
     return str(file) if re.search(r'scope="(module|session)"|project: Project', text) else ""
 

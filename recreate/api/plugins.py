@@ -24,7 +24,6 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "model": {
         "scripted": "recreate.models.scripted:Scripted",
         "openai": "recreate.models.openai:OpenAI",
-        "litellm": "recreate.models.litellm:LiteLLM",
     },
     "sandbox": {
         "bwrap": "recreate.sandboxes.bwrap:Bwrap",

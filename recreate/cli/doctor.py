@@ -209,7 +209,7 @@ def _check_model(named: str) -> Iterator[Check]:
 
 
 def _check_keys() -> Check:
-    from recreate.models.litellm import keys_found
+    from recreate.models.providers import keys_found
 
     names = ", ".join(variable for variable, _ in keys_found())
     return Check("keys", True, f"found {names}" if names else "none; a local model needs none")

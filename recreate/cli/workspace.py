@@ -197,7 +197,7 @@ def _lacks(kind: str, name: str) -> str:
     missing."""
     from recreate.api.plugins import is_ours
     from recreate.api.registry import EXTRAS, find, installed, needs
-    from recreate.models.litellm import keys_found
+    from recreate.models.providers import keys_found
 
     wanted: Sequence[str] = NEEDS.get((kind, name), ())
     if kind == "optimizer" or not is_ours(kind, name):  # only importing it tells

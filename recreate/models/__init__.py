@@ -76,7 +76,7 @@ def default_model() -> tuple[str, str]:
         model = os.environ[named].strip()
         there = at_endpoint(model, base)
         return there, f"{named} names the model" + ", LLM_API_BASE its endpoint" * (there != model)
-    from recreate.models.litellm import PROVIDERS, keys_found
+    from recreate.models.providers import PROVIDERS, keys_found
 
     catalog = next(iter(catalogs()), None)
     hosted = ""

@@ -57,6 +57,7 @@ def test_a_misspelt_setting_in_the_file_names_the_nearest(
     assert "models.optimizer" in refused(capsys, "plan", *TOY)["fix"]
 
 
+@pytest.mark.plugin("hosted")
 def test_a_hosted_model_without_its_key_names_the_variable(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

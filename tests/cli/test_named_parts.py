@@ -15,6 +15,7 @@ from recreate.models import open_model
 from tests.toy import write_script
 
 ENDPOINT = ("--model", "openai:http://127.0.0.1:9/v1#m", "--price", "0,0")
+WITH_HOSTED = pytest.mark.plugin("hosted")
 HOSTED = ("--model", "litellm:openai/gpt-5-mini")
 TOY = ("--domain", "tests.toy:Toy")
 
@@ -29,11 +30,11 @@ def planned(capsys: pytest.CaptureFixture[str], *flags: str, code: int = 0) -> d
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("litelm:openai/gpt-5", "litellm:openai/gpt-5"),
-        ("litelm:gpt", "litellm:gpt"),
+        pytest.param("litelm:openai/gpt-5", "litellm:openai/gpt-5", marks=WITH_HOSTED),
+        pytest.param("litelm:gpt", "litellm:gpt", marks=WITH_HOSTED),
         ("opeani:http://127.0.0.1:9/v1#m", "openai:http://127.0.0.1:9/v1#m"),
         ("scriptd:a.jsonl", "scripted:a.jsonl"),
-        ("LiteLLM:openai/gpt-5", "litellm:openai/gpt-5"),
+        pytest.param("LiteLLM:openai/gpt-5", "litellm:openai/gpt-5", marks=WITH_HOSTED),
     ],
 )
 def test_a_misspelt_kind_of_model_is_said_to_be_one(
@@ -49,9 +50,14 @@ def test_what_only_looks_like_one_is_left_alone(workspace: Path) -> None:
     (workspace / "locals_.py").write_text("class Mine:\n    name = 'mine'\n")
     with pytest.raises(BadInput, match="does not fit the port Model"):
         open_model("locals_:Mine")
+
+
+@pytest.mark.plugin("hosted")
+def test_a_path_of_a_provider_is_no_misspelt_kind(workspace: Path) -> None:
     assert open_model("ollama/llama3:8b").name == "litellm:ollama/llama3:8b"
 
 
+@pytest.mark.plugin("hosted")
 def test_a_missing_package_is_named_before_a_missing_key(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,6 +68,7 @@ def test_a_missing_package_is_named_before_a_missing_key(
         open_model(HOSTED[1])
 
 
+@pytest.mark.plugin("hosted")
 def test_a_plan_needs_no_key_since_it_asks_nothing(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,7 +87,7 @@ def test_a_plan_needs_no_key_since_it_asks_nothing(
         ('memory.recall = "nowhere:Memory"', "nowhere"),
         ('budget = ["5pounds"]', "5usd"),
         ('scaffold = "sede"', "seed"),
-        ('models.optimizer = "litelm:openai/gpt-5"', "litellm:"),
+        pytest.param('models.optimizer = "litelm:openai/gpt-5"', "litellm:", marks=WITH_HOSTED),
         ('domain = "row"', "rows"),
     ],
 )
@@ -101,6 +108,7 @@ def test_doctor_and_plan_try_what_recreate_toml_names(
     assert near in error["message"] + error["fix"]
 
 
+@pytest.mark.plugin("hosted")
 def test_doctor_asks_for_the_key_of_the_model_that_is_named_and_for_no_other(
     workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,11 +208,17 @@ def states(capsys: pytest.CaptureFixture[str], kind: str = "model") -> dict[str,
 
 
 def test_list_says_ready_only_of_what_can_start(
-    workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = states(capsys)
-    assert found["litellm"] == "needs a provider's key"
     assert (found["scripted"], found["openai"]) == ("ready", "ready")
     assert states(capsys, "optimizers")["reflect"] == "ready"
+
+
+@pytest.mark.plugin("hosted")
+def test_a_hosted_model_is_ready_once_a_key_is_there(
+    workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert states(capsys)["litellm"] == "needs a provider's key"
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-a-real-one")
     assert states(capsys)["litellm"] == "ready"

@@ -7,7 +7,6 @@ import json
 import socket
 import time
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from recreate.api.errors import RecreateError, Transient
 from recreate.api.ports import Price
 from recreate.api.types import Call, Message, Reply
 from recreate.models import http
-from recreate.models.litellm import LiteLLM
 from recreate.models.openai import OpenAI
 from tests.lab.faults import FREE, ODD, OK, PAID, SLOW, Behaviour, answering
 from tests.stub import Stub
@@ -46,23 +44,6 @@ def own(url: str) -> OpenAI:
     return OpenAI(f"{url}#m", price=PRICE)
 
 
-def hosted(url: str) -> LiteLLM:
-    import_litellm()
-    return LiteLLM("openai/gpt-4o-mini", api_base=url, price=PRICE)
-
-
-@cache
-def import_litellm() -> None:
-    """Make a first call, whose imports take longer than any deadline here."""
-    with pytest.raises(Transient):
-        LiteLLM("openai/gpt-4o-mini", api_base="http://127.0.0.1:9/v1", price=PRICE).reply(
-            HELLO, Call(run="r", attempt="a", step=0), timeout=60.0
-        )
-
-
-WAYS = pytest.mark.parametrize("make", [own, pytest.param(hosted, marks=pytest.mark.slow)])
-
-
 @pytest.mark.parametrize("fault", [*PAID, *FREE])
 def test_a_fault_of_an_endpoint_ends_the_call_in_time_and_says_whether_it_may_be_paid(
     fault: str,
@@ -75,23 +56,6 @@ def test_a_fault_of_an_endpoint_ends_the_call_in_time_and_says_whether_it_may_be
         assert e.value.code in ("timeout", "too-large")
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_the_same_holds_through_litellm() -> None:
-    for fault in (*PAID, *FREE):
-        with answering(fault) as endpoint, pytest.raises(Transient) as e:
-            ask(hosted, endpoint.url)
-        assert e.value.unspent == (fault in FREE and not fault.startswith("hung up")), fault
-    for usage in ODD:
-        with answering(usage) as endpoint:
-            told: Any = ""
-            try:
-                told = ask(hosted, endpoint.url).text
-            except Transient as e:  # litellm refuses some of them
-                told = e.unspent
-            assert told in ("hello", False), usage
-
-
 @pytest.mark.parametrize("usage", ODD)
 def test_token_counts_that_cannot_be_are_doubted_and_the_answer_is_kept(usage: str) -> None:
     with answering(usage) as endpoint:
@@ -100,10 +64,9 @@ def test_token_counts_that_cannot_be_are_doubted_and_the_answer_is_kept(usage: s
     assert reply.doubtful or reply.tokens_in == 10**9
 
 
-@WAYS
-def test_an_endpoint_that_nobody_listens_at_costs_nothing(make: Make) -> None:
+def test_an_endpoint_that_nobody_listens_at_costs_nothing() -> None:
     with pytest.raises(Transient) as e:
-        ask(make, "http://127.0.0.1:9/v1")
+        ask(own, "http://127.0.0.1:9/v1")
     assert e.value.unspent
 
 
@@ -144,12 +107,11 @@ def test_no_more_is_read_than_an_answer_may_have(
         assert sent[0] < 2 * http.MAX_ANSWER  # what the sockets' buffers hold is sent besides
 
 
-@WAYS
-def test_a_question_that_nobody_reads_ends_at_the_deadline(make: Make) -> None:
+def test_a_question_that_nobody_reads_ends_at_the_deadline() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         with pytest.raises(Transient) as e:
             ask(
-                make,
+                own,
                 f"http://127.0.0.1:{listener.getsockname()[1]}/v1",
                 stop=["x" * 20_000_000],
             )
@@ -191,13 +153,11 @@ def test_giving_way_to_an_endpoint_takes_no_further_deadlines() -> None:
     assert stub.count <= 2
 
 
-@pytest.mark.filterwarnings("ignore")
-@WAYS
-def test_a_redirect_is_not_followed(make: Make) -> None:
+def test_a_redirect_is_not_followed() -> None:
     with Stub("elsewhere") as other:
         moved = (302, "", {"Location": f"{other.url}/chat/completions"})
         with Stub(fault=lambda body: moved) as stub, pytest.raises(RecreateError):
-            ask(make, stub.url)
+            ask(own, stub.url)
         assert other.count == 0
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from recreate.api.errors import BadInput, Refused, Transient
 from recreate.api.types import Call, Message
-from recreate.models.litellm import LiteLLM
 from recreate.models.openai import OpenAI
 from recreate.models.proxies import find_proxy
 from tests.stub import Stub, saying
@@ -170,22 +169,3 @@ def test_a_proxy_that_is_down_or_unknown_is_named(monkeypatch: pytest.MonkeyPatc
             model.reply(HELLO, CALL)
         assert (e.value.code, f"http://me:***@{place}" in e.value.message) == (code, True)
         assert e.value.unspent
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_the_same_holds_through_litellm(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ask() -> str:
-        model = LiteLLM("openai/gpt-4o-mini", api_base="https://api.example/v1")
-        with pytest.raises((BadInput, Transient)) as e:
-            model.reply(HELLO, CALL, timeout=20.0)
-        assert isinstance(e.value, BadInput | Transient)
-        return f"{e.value.code}: {e.value.message}"
-
-    monkeypatch.setenv("HTTPS_PROXY", "http://me:secret77@127.0.0.1:9")
-    assert "http://me:***@127.0.0.1:9" in ask()
-    monkeypatch.setenv("HTTPS_PROXY", "socks5h://10.0.0.1:1080")
-    import litellm
-
-    litellm.sync_transport.close()  # connections are made anew
-    assert ask().startswith("bad-proxy: HTTPS_PROXY names socks5h://10.0.0.1:1080")

@@ -11,8 +11,8 @@ from recreate.api import paths
 from recreate.api.errors import Missing, RecreateError, Refused, Transient
 from recreate.api.ports import Price
 from recreate.api.types import Call, Message
-from recreate.models import litellm
-from recreate.models.litellm import LiteLLM
+from recreate.plugins.hosted import litellm
+from recreate.plugins.hosted.litellm import LiteLLM
 from tests.stub import Stub, calling, completion
 
 CALL = Call(run="run", attempt="attempt", step=7)

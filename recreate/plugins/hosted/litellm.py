@@ -19,30 +19,13 @@ from recreate.api.types import Call, Message, Reply
 from recreate.models import chat
 from recreate.models.deadline import within
 from recreate.models.pricing import facts, price_of
+from recreate.models.providers import key_variable
 from recreate.models.refusals import REFUSES, Concessions, read_error, reply_room
 
 TIMEOUT_SECONDS = 300.0
 _SENT_ON = ("temperature", "top_p", "max_tokens", "seed", "stop")
 _IMPORT = threading.Lock()
 E = TypeVar("E", bound=BaseException)
-
-PROVIDERS: dict[str, tuple[str, str]] = {
-    "anthropic": ("ANTHROPIC_API_KEY", "claude-sonnet-4-5"),
-    "openai": ("OPENAI_API_KEY", "gpt-5-mini"),
-    "gemini": ("GEMINI_API_KEY", "gemini-2.5-flash"),
-    "openrouter": ("OPENROUTER_API_KEY", "openai/gpt-5-mini"),
-    "deepseek": ("DEEPSEEK_API_KEY", "deepseek-chat"),
-    "mistral": ("MISTRAL_API_KEY", "mistral-medium-latest"),
-    "xai": ("XAI_API_KEY", "grok-4"),
-    "groq": ("GROQ_API_KEY", "openai/gpt-oss-120b"),
-    "together_ai": ("TOGETHERAI_API_KEY", "openai/gpt-oss-120b"),
-    "fireworks_ai": ("FIREWORKS_AI_API_KEY", "accounts/fireworks/models/gpt-oss-120b"),
-    "cerebras": ("CEREBRAS_API_KEY", "gpt-oss-120b"),
-    "dashscope": ("DASHSCOPE_API_KEY", "qwen-plus"),
-}
-"""litellm's name of a provider -> (the variable with its key, a model of its)."""
-
-_OTHER_NAMES = {"gemini": ("GOOGLE_API_KEY",), "together_ai": ("TOGETHER_API_KEY",)}
 
 
 class LiteLLM:
@@ -175,7 +158,7 @@ class LiteLLM:
     ) -> Any:
         """Return litellm's answer. ends: when there must be one; made: takes of each request
         whether a model may have worked on it."""
-        from recreate.models.transport import worked_on
+        from recreate.plugins.hosted.transport import worked_on
 
         left = ends - time.perf_counter()
 
@@ -284,7 +267,7 @@ def _litellm() -> Any:
             "True"  # else its import asks the network, for up to 36 s
         )
         os.environ.setdefault("LITELLM_TELEMETRY", "False")
-        from recreate.models.transport import Transport
+        from recreate.plugins.hosted.transport import Transport
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its own deprecations are not the user's
@@ -334,21 +317,3 @@ def _after(e: Exception) -> float | None:
         if told and (seconds := chat.retry_after(*told)) is not None:
             return seconds
     return None
-
-
-def key_variable(provider: str) -> tuple[str, bool]:
-    """Return the variable with a provider's key ('' when the provider is not listed here), and
-    whether one is set."""
-    variable = PROVIDERS.get(provider, ("", ""))[0]
-    names = (variable, *_OTHER_NAMES.get(provider, ()))
-    return variable, any(n and os.environ.get(n, "").strip() for n in names)
-
-
-def keys_found() -> list[tuple[str, str]]:
-    """Return (variable, `litellm:PROVIDER/MODEL`) of every provider whose key is in the
-    environment."""
-    return [
-        (variable, f"litellm:{provider}/{model}")
-        for provider, (variable, model) in PROVIDERS.items()
-        if key_variable(provider)[1]
-    ]

@@ -1,0 +1,1 @@
+"""Models of any hosted provider, by litellm."""
