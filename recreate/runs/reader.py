@@ -197,8 +197,8 @@ class Run:
             if found.rule == "search":
                 return judge_step(found, sides[before], sides[after], alpha=gate.alpha, seed=seed)
             kept = any(r.kept and r.id == after for r in self.revisions())
-            rule = find("gate", "each")
-            return rule.judge(found, sides[before], sides[after], kept)  # type: ignore[no-any-return]
+            verdict: Verdict = find("gate", "each").judge(found, *sides.values(), kept)
+            return verdict
         return judge(sides[before], sides[after], alpha=gate.alpha, seed=seed)
 
     def cells(self) -> dict[CellKey, dict[tuple[str, int], dict[str, Any]]]:
