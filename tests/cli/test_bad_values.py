@@ -307,6 +307,7 @@ def test_what_is_usual_is_taken() -> None:
     assert os.environ.get("RECREATE_HOME")
 
 
+@pytest.mark.plugin("each")
 def test_a_plan_speaks_of_a_budget_only_where_there_is_one(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,6 +19,7 @@ from tests.lab.crash import trial
 from tests.lab.crash.toy import PAID
 from tests.lab.crash.trial import RUN
 
+pytestmark = pytest.mark.plugin("each")
 Type = Callable[..., tuple[int, Any]]
 READ = (
     "log {}",
