@@ -43,6 +43,8 @@ GOAL = 0.9
 SAID = ".said"
 MODULES = {
     "recreate/runs/gate.py": ("tests/runs/test_gate.py",),
+    "recreate/runs/search.py": ("tests/runs/test_search.py",),
+    "recreate/plugins/each/paired.py": ("tests/plugins/each/test_paired.py",),
     "recreate/runs/budget.py": ("tests/runs/test_budget.py",),
     "recreate/runs/journal.py": ("tests/runs/test_journal.py", "tests/runs/test_damaged.py"),
     "recreate/models/refusals.py": ("tests/models/test_refusals.py",),
