@@ -191,16 +191,17 @@ class Judge:
             first={task.id: start for task in self.validation},
         )
 
-    def conclude(self, chain: Sequence[Scaffold]) -> Conclusion:
+    def conclude(self, chain: Sequence[Scaffold], *, paused: bool = False) -> Conclusion:
         """Return what the build hands over in place of the seed, after the further attempts that
         this takes; where the budget ends before them, by what was attempted.
 
-        chain: the agents that were current ones, in their order.
+        chain: the agents that were current ones, in their order; paused: the build waits for a
+        person and goes on later, so nothing is attempted yet.
         """
         run = Run(self.session.folder)
         ended = run.conclude()
         agents = {agent.digest: agent for agent in chain}
-        while ended.repeats and ended.verdict is not None:
+        while ended.repeats and ended.verdict is not None and not paused:
             try:
                 self.session.say("confirm", {"attempts": ended.repeats})
                 for agent in (self.seed, agents[run.current]):
@@ -209,7 +210,7 @@ class Judge:
                 self.session.say("budget", {"text": e.message})
                 break
             ended = run.conclude()
-        if self.gate.cheaper and ended.verdict is not None and not ended.agent:
+        if self.gate.cheaper and ended.verdict is not None and not (ended.agent or paused):
             self._note_cheaper(agents[run.current], ended.verdict)
             ended = run.conclude()
         return ended
@@ -286,8 +287,9 @@ class Judge:
         if less is None or not less.cheaper:
             return verdict
         if verdict.step:
-            reason = f"as good, and cheaper: {saved(less)}; kept for now"
-            return verdict.model_copy(update={"ahead": True, "reason": reason})
+            reason = f"cheaper: {saved(less)}, and as good; kept for now"
+            changes = {"verdict": "undecided", "ahead": True, "reason": reason, "saving": less}
+            return verdict.model_copy(update=changes)
         agents = [by_place(self.attempt(each)) for each in (self.seed, *kept)]
         best = max(agents, key=lambda scores: interval(scores)[0])
         worse = not_worse(best, by_place(after), margin=gate.margin, alpha=self.rule.cheaper_alpha)
@@ -344,7 +346,7 @@ class Judge:
 
     def _find_top(self, seed: Scores, current: Scores) -> str:
         gate, text = self.gate, self.rule.find_top(seed, current)
-        if not text or not gate.cheaper or gate.searches:
+        if not text or not gate.cheaper:
             return text
         alpha = self.rule.cheaper_alpha
         best = not_worse(seed, dict.fromkeys(seed, 1.0), margin=gate.margin, alpha=alpha)

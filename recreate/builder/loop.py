@@ -154,12 +154,14 @@ def _run(work: Build, reviewer: Reviewer | None) -> BuildResult:
                     status = "ceiling"
                     session.say("ceiling", {"text": top})
     best = work.best
-    searched = work.judge.conclude([work.scaffold(id) for id in work.kept_ids])
+    chain = [work.scaffold(id) for id in work.kept_ids]
+    searched = work.judge.conclude(chain, paused=status == "review")
     if searched.verdict is None:
         verdict = work.judge.compare(work.seed, best)
     else:
         verdict = searched.verdict
-        status = "budget" if searched.repeats and status == "done" else status  # a look is left
+        if searched.repeats and status == "done":  # the budget left no look
+            status = "budget"
         best = work.scaffold(searched.agent) if searched.agent else work.seed
     return BuildResult(
         status=status,

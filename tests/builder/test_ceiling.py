@@ -210,6 +210,7 @@ def test_a_cheaper_agent_of_the_same_score_is_kept_where_that_is_asked_for(
         return
     (revision,) = found["revisions"]
     assert revision["kept"]
+    assert found["claim"] == "cheaper"
     # the word stays what it is; the reason says why it is kept
     assert revision["verdict"]["verdict"] == "undecided"
     assert revision["verdict"]["reason"].startswith("cheaper: ")

@@ -122,3 +122,18 @@ def test_five_tasks_may_make_an_agent_likely_better(go: Go) -> None:
     assert built.verdict.claim is not None
     assert built.verdict.claim.word == "likely"
     assert built.scaffold.digest != built.seed.digest
+
+
+def test_a_build_that_waits_for_a_person_attempts_nothing_anew_before_it_goes_on(go: Go) -> None:
+    built, run = go(review=True)
+    assert built.status == "review"
+    assert built.waiting is not None
+    assert set(count_validation(run).values()) == {8}
+
+
+def test_what_changes_nothing_is_not_called_cheaper(
+    go: Go,
+) -> None:
+    built, _ = go(script(learns=False), **{"gate.cheaper": True})
+    assert built.verdict.claim is not None
+    assert built.verdict.claim.word == "none"

@@ -3,10 +3,8 @@ would hide its loss."""
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -431,23 +429,3 @@ def test_a_pipe_may_hold_what_a_pipe_holds(tmp_path: Path, monkeypatch: pytest.M
         (tmp_path / "fd" / str(n)).symlink_to(f"pipe:[{n % 2}]")
     monkeypatch.setattr(limits, "_inside", lambda init: [tmp_path])
     assert limits.buffers(None) == 2 * limits._PIPE
-
-
-def test_containers_may_speak_with_the_kernel_of_routes_and_of_nothing_else() -> None:
-    """As an engine reads the profile: the first rule all of whose conditions hold refuses."""
-
-    def refused(call: str, *args: int) -> int:
-        for rule in seccomp.profile()["syscalls"]:
-            holds = {"EQ": int.__eq__, "NE": int.__ne__, "GE": int.__ge__}
-            told = [
-                (a["op"].removeprefix("SCMP_CMP_"), args[a["index"]], a["value"])
-                for a in rule["args"]
-            ]
-            if call in rule["names"] and all(holds[op](given, value) for op, given, value in told):
-                return int(rule["errnoRet"])
-        return 0
-
-    assert refused("socket", socket.AF_NETLINK, socket.SOCK_RAW, 0) == 0
-    assert refused("socket", socket.AF_NETLINK, socket.SOCK_RAW, 9) == errno.EAFNOSUPPORT
-    assert refused("socket", socket.AF_INET, socket.SOCK_STREAM, 6) == 0
-    assert refused("socket", socket.AF_PACKET, socket.SOCK_RAW, 0) == errno.EAFNOSUPPORT
