@@ -209,14 +209,12 @@ def conclude(seed: Scores, chain: Sequence[CurrentAgent], *, alpha: float, draw:
     if found.repeats or (found.agent and found.verdict and found.verdict.better):
         return found
     for earlier in reversed(chain[:-1]):
-        alone = earlier._replace(terms=earlier.terms.model_copy(update={"confirm": 0}))
-        if not graded:
-            part = looks(len(last.terms.order), last.terms.confirm)[0]
-            share = part * earlier.terms.alpha
-            alone = alone._replace(terms=alone.terms.model_copy(update={"alpha": share}))
-        passed = _look(seed, alone, graded, alpha, draw) if alone.terms.alpha else found
+        if graded and all(repeat < earlier.terms.repeats for _, repeat in earlier.scores):
+            # its one look is by what there is, if it was not looked at by more before
+            earlier = earlier._replace(terms=earlier.terms.model_copy(update={"confirm": 0}))
+        passed = _look(seed, earlier, graded, alpha, draw)
         if passed.verdict and passed.verdict.better:
-            return passed
+            return passed._replace(repeats=0)
     return found
 
 
@@ -287,11 +285,10 @@ def _within(seed: Scores, kept: CurrentAgent, start: int, stop: int) -> tuple[Sc
 
 def _explain(verdict: Verdict, word: str) -> str:
     """Return why an agent is not called shown."""
-    if word == "shown" or verdict.reason.startswith("refused") or "dropped" in verdict.reason:
-        return verdict.reason if word != "shown" else ""
-    if word == "likely":
-        return f"{verdict.tasks} tasks do not show it"
-    return f"{verdict.tasks} tasks do not tell it from the seed"
+    if verdict.reason.startswith("refused") or "dropped" in verdict.reason:
+        return verdict.reason
+    told = {"shown": "", "likely": f"{verdict.tasks} tasks do not show it"}
+    return told.get(word, f"{verdict.tasks} tasks do not tell it from the seed")
 
 
 def _mean(values: Sequence[float]) -> float | None:

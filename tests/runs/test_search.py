@@ -166,6 +166,23 @@ def test_an_earlier_agent_that_is_shown_is_handed_over_where_the_last_is_not() -
     assert (word, agent, more) == ("shown", "c0", 0)
 
 
+def test_what_was_shown_stays_shown_when_the_build_went_on_and_found_nothing_better() -> None:
+    seed, first = twice(0, 20, 3), twice(8, 20, 3)
+    assert claim(seed, first) == ("shown", "c0", 0)
+    later: Scores = {(str(n), 0): 0.0 for n in range(20)}
+    assert claim(seed, first, later)[:2] == ("shown", "c0")
+
+
+def test_a_graded_agent_that_was_looked_at_and_not_shown_has_no_second_look() -> None:
+    seed = {(str(n), r): 0.3 for n in range(20) for r in range(3)}
+    first = {(str(n), r): 1.0 if r == 0 else 0.0 for n in range(20) for r in range(3)}
+    assert claim(seed, first)[0] == "none"
+    later: Scores = {(str(n), 0): 0.3 for n in range(20)}
+    assert claim(seed, first, later)[:2] == ("none", "")
+    alone: Scores = {place: s for place, s in first.items() if place[1] == 0}
+    assert claim(seed, alone, later)[:2] == ("shown", "c0")
+
+
 def test_graded_scores_are_bet_on_and_not_ruled_out() -> None:
     seed = {(str(n), r): 0.3 for n in range(20) for r in range(3)}
     agent = {place: 0.5 for place in seed}
