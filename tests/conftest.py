@@ -23,6 +23,8 @@ sys.dont_write_bytecode = False
 
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+pytestmark = pytest.mark.plugin("each")
+
 settings.register_profile(
     "steady", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -149,3 +151,9 @@ def attempt(workspace: Path) -> Any:
     from tests.studied import trying
 
     return trying(workspace)
+
+
+@pytest.fixture
+def each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Builds keep only what is shown to be better than its parent: `--gate.keep each`."""
+    monkeypatch.setenv("RECREATE_GATE__KEEP", "each")

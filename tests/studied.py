@@ -61,6 +61,7 @@ def trying(workspace: Path) -> Try:
         (workspace / "none.jsonl").write_text('{"text": ""}\n')
         values |= {
             "optimizer": "recreate",
+            "gate.keep": "each",
             "models.retries": 0,
             "memory.embedder": "hashed",
             **flags,

@@ -19,10 +19,9 @@ from recreate.api.ports import Price
 from recreate.api.registry import find
 from recreate.api.types import Saving, Task, Verdict
 from recreate.builder.learning import Learning
-from recreate.builder.measure import bring
 from recreate.builder.selection import strata
 from recreate.runs import search
-from recreate.runs.attempts import Score, Work, count_new, read_ended, run_attempts
+from recreate.runs.attempts import Score, count_new, read_ended, run_attempts
 from recreate.runs.gate import (
     Scores,
     interval,
@@ -151,7 +150,6 @@ class Judge:
         self.learning = learning
         self.seed = seed
         self.gate = session.settings.gate
-        self._looked = set[int]()
         rule = SearchRule if self.gate.searches else find("gate", "each")
         self.rule: GateRule = rule(session, validation, seed)
 
@@ -172,15 +170,7 @@ class Judge:
         return self._attempt(scaffold, repeats or self.session.settings.repeats)
 
     def _attempt(self, scaffold: Scaffold, repeats: int, start: int = 0) -> list[Score]:
-        """Return the scores of so many attempts at each task, from number `start` on. The seed's
-        may lie in runs/ already."""
-        numbers = {*range(start, start + repeats)}
-        if scaffold.digest == self.seed.digest and not numbers <= self._looked:
-            self._looked |= numbers
-            offers = self.learning.offers()
-            each = ((task, repeat) for task in self.validation for repeat in sorted(numbers))
-            work = [Work(self.session, scaffold, *at, "validation", offers=offers) for at in each]
-            bring(self.session, work, judged=False)
+        """Return the scores of so many attempts at each task, from number `start` on."""
         return run_attempts(
             self.session,
             scaffold,

@@ -23,12 +23,11 @@ from recreate.api.types import Edit, Experience, Record, Revision, Split, Task, 
 from recreate.builder.batches import draw_batch, recall_batch
 from recreate.builder.gates import Judge
 from recreate.builder.learning import Learning
-from recreate.builder.measure import bring
 from recreate.builder.proposals import Proposals
 from recreate.builder.review import ReviewDesk, human_edits
 from recreate.builder.selection import cannot_decide, strata, tasks_of, too_few
 from recreate.lessons.context import offered_ids
-from recreate.runs.attempts import Work, read_ended, run_attempts
+from recreate.runs.attempts import read_ended, run_attempts
 from recreate.runs.gate import MIN_TASKS, unjudged
 from recreate.runs.session import Session
 from recreate.runs.settings import MOST
@@ -219,8 +218,6 @@ def attempt(build: Build, state: BuildState) -> BuildState:
     tasks = [task for task, _ in batch]
     first = {task.id: repeat for task, repeat in batch}
     offers = build.learning.offers(round, drawn=True)
-    if current.digest == build.seed.digest:
-        bring(session, [Work(session, current, *each, offers=offers) for each in batch])
     scores = run_attempts(session, current, tasks, phase="train", offers=offers, first=first)
     ids = [s.attempt for s in scores if s.score is not None]
     if offers is not None and offers.lessons:

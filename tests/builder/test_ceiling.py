@@ -86,6 +86,7 @@ def test_a_build_whose_seed_leaves_no_room_stops_before_training_and_names_the_f
     ("wrong", "error", "status"),
     [(3, "0.03", "ceiling"), (4, "0.03", "done"), (4, "0", "ceiling"), (5, "0", "done")],
 )
+@pytest.mark.plugin("each")
 def test_a_build_stops_exactly_where_the_gate_could_keep_nothing(
     wrong: int,
     error: str,
@@ -121,6 +122,7 @@ def test_a_build_stops_exactly_where_the_gate_could_keep_nothing(
         (["--validation", "6"], "no-seed"),  # one that solves one of six leaves room
     ],
 )
+@pytest.mark.plugin("each")
 def test_a_seed_is_not_paid_for_where_nothing_could_be_kept_in_its_place(
     flags: list[str],
     code: str,

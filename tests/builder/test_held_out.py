@@ -102,6 +102,7 @@ def test_what_was_validation_becomes_test_and_never_less(workspace: Path) -> Non
     assert len((workspace / "memory/held_out.jsonl").read_text().splitlines()) == 2
 
 
+@pytest.mark.plugin("each")
 def test_a_build_registers_its_domains_validation_and_test_groups(
     workspace: Path, model: str
 ) -> None:

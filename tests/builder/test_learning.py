@@ -31,6 +31,8 @@ from recreate.viewer import markdown
 from recreate.viewer.facts import RunFacts
 from tests.toy import LESSON, Toy, script
 
+pytestmark = pytest.mark.plugin("each")
+
 SHIPPED = scaffolds.load(shipped("scaffolds") / "seed")
 
 
@@ -160,6 +162,7 @@ def go(workspace: Path) -> Go:
             "models.retries": 0,
             "memory.embedder": "hashed",
             "memory.policy": "tests.builder.test_learning:Tells",
+            "gate.keep": "each",
         }
         folder = workspace / "runs" / name
         resume = (folder / "settings.toml").exists()
@@ -324,6 +327,7 @@ def test_a_kill_while_it_learns_pays_for_nothing_twice_and_counts_once(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_what_the_agent_carries_itself_is_not_tested_by_offering_it_and_counts_as_offered(
     go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -563,6 +567,7 @@ def test_of_re_runs_side_by_side_no_pair_is_half_made_and_a_round_makes_no_more_
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_a_build_that_was_stopped_among_re_runs_side_by_side_pays_for_none_twice_and_makes_the_same(
     go: Go, monkeypatch: Any
 ) -> None:

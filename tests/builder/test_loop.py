@@ -612,6 +612,7 @@ def build_flags(url: str, out: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [5, 21, 38])
+@pytest.mark.usefixtures("each_step")
 def test_a_killed_build_ends_as_the_uninterrupted_one_and_pays_no_journalled_call_twice(
     workspace: Path, at: int
 ) -> None:

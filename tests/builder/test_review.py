@@ -28,6 +28,8 @@ from recreate.viewer import markdown
 from recreate.viewer.facts import RunFacts
 from tests.toy import LESSON, script
 
+pytestmark = pytest.mark.plugin("each")
+
 Go = Callable[..., tuple[BuildResult, Run]]
 ACCEPT = Review(decision="accept")
 REJECT = Review(decision="reject", reason="it shouts")

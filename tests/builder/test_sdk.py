@@ -145,6 +145,7 @@ print(sorted(m for m in sys.modules if m.startswith("recreate")))
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_a_build_of_objects_is_the_build_of_the_command_with_names(
     workspace: Path, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -229,6 +230,7 @@ def test_two_runs_within_a_second_have_each_a_folder(workspace: Path, model: str
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_progress_is_told(workspace: Path, model: str) -> None:
     heard: list[tuple[str, dict[str, Any]]] = []
     recreate.build(TOY, model=model, say=lambda event, facts: heard.append((event, facts)), **FLAGS)

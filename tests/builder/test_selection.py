@@ -144,6 +144,7 @@ def test_a_task_is_named_by_the_end_of_its_id_where_one_alone_ends_so(
     assert e.value.fix == "one of: d:a:validation:q7, d:b:validation:q7"
 
 
+@pytest.mark.plugin("each")
 def test_plan_refuses_what_build_refuses(
     flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

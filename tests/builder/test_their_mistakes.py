@@ -380,6 +380,7 @@ def test_a_policy_that_hangs_is_named_by_method_and_line_and_costs_nothing_but_i
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_an_offer_that_hangs_is_named_too(workspace: Path) -> None:
     with pytest.raises(
         recreate.BadInput, match=r"^Unhelpful\.offer did not come back: .* 0\.5 s"

@@ -21,6 +21,8 @@ from recreate.viewer.facts import RunFacts
 from tests.studied import Acts, Try, lesson, takes_all
 from tests.toy import Toy, write_script
 
+pytestmark = pytest.mark.plugin("each")
+
 TOY = ("--domain", "tests.toy:Toy")
 
 

@@ -116,6 +116,7 @@ def _differing(left: Path, right: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_two_files_of_the_package_make_it_built_in(workspace: Path, tmp_path: Path) -> None:
     """Done in a copy of the package, which then finds it by the registry's door and builds with
     it."""

@@ -31,6 +31,7 @@ def test_a_build_that_is_killed_or_whose_disk_is_full_ends_as_the_one_that_nobod
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_a_build_that_is_killed_inside_a_trial_that_ends_early_does_too() -> None:
     crashed("--sequential", boundaries=6, random=2)
 

@@ -9,6 +9,8 @@ from recreate.viewer.markdown import report
 from tests.studied import DONE, NOTHING, Acts, Try, finds_the_mark, takes_all
 from tests.toy import LESSON
 
+pytestmark = pytest.mark.plugin("each")
+
 
 @pytest.mark.parametrize(
     ("switch", "gone"),

@@ -17,6 +17,8 @@ from tests.optimizers.test_reflect import context
 from tests.studied import ABOUT, DONE, SEED, Acts, Try, finds_the_mark, lesson, takes_all
 from tests.toy import LESSON
 
+pytestmark = pytest.mark.plugin("each")
+
 
 @pytest.mark.slow
 def test_two_lessons_learnt_in_parallel_both_survive_the_distilling(attempt: Try) -> None:

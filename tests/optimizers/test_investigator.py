@@ -17,6 +17,8 @@ from tests.investigator import Action
 from tests.studied import ABOUT, DONE, NOTHING, SEED, Acts, Try, finds_the_mark, lesson, takes_all
 from tests.toy import LESSON
 
+pytestmark = pytest.mark.plugin("each")
+
 
 @pytest.mark.slow
 def test_it_investigates_and_what_helps_on_held_out_tasks_is_kept(attempt: Try) -> None:
@@ -357,6 +359,7 @@ def test_the_report_tells_what_was_studied_and_how_much_of_it_was_inspection(att
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_the_agent_rehearses_a_train_task_with_the_edit_before_validation_is_paid(
     attempt: Try,
 ) -> None:

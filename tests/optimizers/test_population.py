@@ -25,6 +25,8 @@ from recreate.viewer import markdown
 from recreate.viewer.facts import RunFacts
 from tests.toy import LESSON, SIZES
 
+pytestmark = pytest.mark.plugin("each")
+
 SEED = scaffolds.load(shipped("scaffolds") / "seed")
 SHOUT = "Shout every answer."
 TRAIN = 4
@@ -87,6 +89,7 @@ class Built:
         }
         values |= {
             "optimizer": "tests.examples.population:Pool",
+            "gate.keep": "each",
             "rounds": 2,
             "validation": 8,
             "batch": TRAIN,
@@ -107,6 +110,7 @@ class Built:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_the_candidates_of_a_round_are_judged_in_turn_against_the_same_parent_until_one_is_kept(
     workspace: Path,
 ) -> None:
@@ -144,6 +148,7 @@ def test_candidates_are_scored_on_train_tasks_by_attempts_that_are_paid_and_reme
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_the_pool_is_there_again_in_the_next_round(workspace: Path) -> None:
     made = Built(workspace, "a")
     assert ["none yet" in asked for asked in made.model.asked][:3] == [True, False, False]
@@ -154,6 +159,7 @@ def test_the_pool_is_there_again_in_the_next_round(workspace: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_a_build_killed_anywhere_ends_as_the_uninterrupted_one_and_pays_for_nothing_twice(
     workspace: Path,
 ) -> None:

@@ -28,6 +28,8 @@ from tests.optimizers.test_reflect import context, experience
 from tests.studied import ABOUT, DONE, NOTHING, SEED, Acts, Try, finds_the_mark, lesson, takes_all
 from tests.toy import script
 
+pytestmark = pytest.mark.plugin("each")
+
 
 @pytest.mark.slow
 def test_an_edit_that_cites_a_step_it_has_not_read_is_sent_back(attempt: Try) -> None:

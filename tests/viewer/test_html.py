@@ -35,6 +35,8 @@ from recreate.viewer.traces import MOST_TRACES, ROOM, Room, read_traces
 from tests import chromium
 from tests.words import ESCAPE, write_script
 
+pytestmark = pytest.mark.plugin("each")
+
 needs_chromium = pytest.mark.skipif(
     not chromium.find(), reason="no chromium on PATH: apt-get install -y chromium"
 )

@@ -34,6 +34,7 @@ def blamed(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, An
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_lines_of_the_seed_of_an_edit_and_of_a_person_are_told_apart_over_two_builds(
     workspace: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

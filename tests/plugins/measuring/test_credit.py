@@ -62,6 +62,7 @@ def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_an_agent_that_a_build_made_is_measured_on_that_builds_tasks_where_no_flag_says_which(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

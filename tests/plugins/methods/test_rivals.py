@@ -186,7 +186,7 @@ class Built:
         model.reply = reply  # type: ignore[method-assign]
         folder = workspace / "runs" / run
         self.asked, self.notes = asked, list[str]()
-        self.settings = settings.load(workspace, values, {})
+        self.settings = settings.load(workspace, {"gate.keep": "each", **values}, {})
         resume = (folder / "settings.toml").exists()
         parts = Parts(model=model, optimizer_model=model)
         session = open_session(
@@ -598,6 +598,7 @@ def test_gepa_proposes_the_best_of_its_pool_and_scores_a_broken_text_as_nothing(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(REPLIES))
+@pytest.mark.usefixtures("each_step")
 def test_a_search_killed_on_the_way_ends_as_the_uninterrupted_one_and_pays_for_nothing_twice(
     workspace: Path, name: str
 ) -> None:

@@ -320,6 +320,7 @@ def command(workspace: Path, delay_ms: int) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_a_build_ends_with_its_verdict_once_and_what_to_type_next(workspace: Path) -> None:
     panels: list[str] = []
 
@@ -342,6 +343,7 @@ def test_a_build_ends_with_its_verdict_once_and_what_to_type_next(workspace: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_a_terminal_of_20_columns_has_a_panel_that_fits_and_back_at_80_all_of_it(
     workspace: Path,
 ) -> None:

@@ -469,6 +469,7 @@ class SwitchesItOn:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_a_build_may_let_the_agent_recall_and_measures_it_on_train_experience_alone(
     workspace: Path,
 ) -> None:

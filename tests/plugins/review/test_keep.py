@@ -263,6 +263,7 @@ class Meddler:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_a_build_does_not_write_over_what_a_person_wrote_meanwhile(
     workspace: Path, say: Say
 ) -> None:
@@ -273,7 +274,7 @@ def test_a_build_does_not_write_over_what_a_person_wrote_meanwhile(
         "--model",
         "scripted:script.jsonl",
         "--optimizer",
-        "tests.cli.test_review:Meddler",
+        "tests.plugins.review.test_keep:Meddler",
     ]
     code, out, err = say("build", *flags, "--out", "runs/a", "--json", "--rounds", "1")
     record = json.loads(out)

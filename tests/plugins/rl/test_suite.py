@@ -61,6 +61,7 @@ def attempts(folder: Path) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_built_arms_are_measured_beside_the_seed(bench: Bench, workspace: Path) -> None:
     code, made = bench("--split", "test", "--out", "run", text=SUITE)
     assert code == 0, made
@@ -189,6 +190,7 @@ def test_an_arm_that_its_budget_stopped_says_so_and_goes_on_with_more(bench: Ben
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_runs_made_before_are_rows_too(
     bench: Bench, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

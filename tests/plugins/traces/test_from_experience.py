@@ -81,6 +81,7 @@ def test_a_build_learns_from_imported_experience_alone(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("each_step")
 def test_later_rounds_attempt_again(workspace: Path, tmp_path: Path) -> None:
     assert (
         cli(["traces", "import", failures(tmp_path / "c.jsonl"), "--domain", "tests.toy:Toy"]) == 0

@@ -99,6 +99,7 @@ def test_forgetting_an_import_forgets_what_came_of_it(workspace: Path, tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["as it comes", "from experience", "with recall"])
+@pytest.mark.usefixtures("each_step")
 def test_no_order_of_a_trace_reaches_a_request_unmarked_or_becomes_a_pattern(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
