@@ -12,6 +12,7 @@ import contextlib
 import math
 import time
 import zlib
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -414,7 +415,7 @@ class Attempt(AttemptProgress):
         return Output(text=answer.text, status=0, seconds=time.monotonic() - began), answer.text
 
 
-class TurnStrategy(Attempt):
+class TurnStrategy(Attempt, ABC):
     """An attempt whose turns are taken in another way where agent.toml has the key by which this
     class is found (`recreate.turns`). Of several each goes on to the next by `super()`."""
 
@@ -430,9 +431,9 @@ class TurnStrategy(Attempt):
         return ""
 
     @classmethod
+    @abstractmethod
     def describe(cls, agent: AgentConfig) -> str:
         """Return a sentence that tells people and optimizers what it does."""
-        raise NotImplementedError
 
     @classmethod
     def try_sandbox(cls, sandbox: Sandbox) -> None:

@@ -52,8 +52,9 @@ class PluginSettings(Config):
         return False
 
     def agent(self) -> Any:
-        """Return the Scaffold of that agent. Raises BadInput for one that cannot be read."""
-        raise NotImplementedError
+        """Return the Scaffold of that agent, None where there is none. Raises BadInput for one that
+        cannot be read."""
+        return None
 
 
 MAX_DEPTH = 64

@@ -166,7 +166,7 @@ def open_questions(table: DataTable, wanted: Wanted) -> list[str]:
 
 def _complete(table: DataTable, wanted: Wanted) -> tuple[dict[str, str], list[str]]:
     """Return (the columns that are said or can be guessed, which of those that must be are not)."""
-    scorer = find_scorer(wanted.score) if wanted.score else Scorer()
+    scorer = find_scorer(wanted.score or "exact")
     named: dict[str, str] = wanted.columns.model_dump()
     for what in named:
         named[what] = named[what] or _guess(what, scorer, table, named)

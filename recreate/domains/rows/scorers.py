@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -69,7 +70,7 @@ class RowTask:
         return self.task.facts["answer"]
 
 
-class Scorer:
+class Scorer(ABC):
     """How answers of rows are scored, `--score NAME` or `--score NAME:ARGUMENT`.
 
     version         of what it decides: part of the grader's
@@ -204,10 +205,10 @@ class Scorer:
         """Return why there is nothing to grade, '' where there is something."""
         return "" if answer.strip() else f"no {definition.answer_file}, or an empty one"
 
+    @abstractmethod
     def score(self, case: RowTask, trace: Trace, open: Open) -> Scored:
         """Return what the answer is worth. Raises ValueError for a row that cannot be compared
         with, Fault."""
-        raise NotImplementedError
 
     def doubt(self, case: RowTask, open: Open) -> str:
         """Return why an answer that does nothing would pass too, '' where none is known to: what
@@ -317,9 +318,9 @@ class TextScorer(Scorer):
 
     plain = 10_000
 
+    @abstractmethod
     def compare(self, answer: str, expected: str, settings: ScorerSettings) -> Scored:
         """Return what one answer is worth beside one right one."""
-        raise NotImplementedError
 
     def check_text(self, text: str) -> str:
         """Return why nothing can be compared with a right answer, '' where it can."""

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,12 +20,12 @@ from recreate.plugins.traces.format import Bad, Unreadable, list_of, object_of, 
 from recreate.plugins.traces.openai import read_chat
 
 
-class OtherChat:
+class OtherChat(ABC):
     """A format whose records hold chats."""
 
+    @abstractmethod
     def chats(self, value: Any) -> Iterator[JsonDict]:
         """Say the chats of a record as lines of OpenAI's."""
-        raise NotImplementedError
 
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Any]:
         for value in values:
@@ -121,7 +122,7 @@ def _answer(id: Any, output: Any) -> JsonDict:
     return {"role": "tool", "tool_call_id": id, "content": told}
 
 
-class Codex(OtherChat):
+class Codex:
     """Each line of a session's file belongs to the one session that the file is of."""
 
     kinds = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")

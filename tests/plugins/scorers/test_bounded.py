@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from recreate.api.ports import Limits, Sandbox
-from recreate.api.types import Task, Trace
 from recreate.domains.rows import bounded
-from recreate.domains.rows.scorers import RowTask, Scored, find_scorer
-from recreate.domains.rows.settings import Columns, Definition, ScorerSettings
+from recreate.domains.rows.settings import ScorerSettings
+from tests.domains.test_row_bounded import score
 
 BRIEF = ScorerSettings(seconds=0.2)
 TREE = {"$defs": {"n": {"anyOf": [{"items": {"$ref": "#/$defs/n"}, "maxItems": 1, "minItems": 1},
@@ -21,18 +17,6 @@ TREE = {"$defs": {"n": {"anyOf": [{"items": {"$ref": "#/$defs/n"}, "maxItems": 1
         "$ref": "#/$defs/n"}  # fmt: skip
 MARKS = "a" + "\u0300\u0316" * 3_000_000
 """Characters that take long to read."""
-
-
-def no_sandbox(limits: Limits) -> Sandbox:
-    raise AssertionError("no sandbox is opened")
-
-
-def score(kind: str, answer: str, right: Any, settings: ScorerSettings = BRIEF) -> Scored:
-    task = Task(id="a:b:c", domain="a", prompt="?", split="train", group="g",
-                facts={"answer": right, "row": {}})  # fmt: skip
-    known = Definition(data="x", score=kind, columns=Columns(), scorer=settings)
-    trace = Trace(attempt="t", task=task.id, scaffold="", model="", answer=answer)
-    return find_scorer(kind).score(RowTask(task, known, Path()), trace, no_sandbox)
 
 
 @pytest.mark.slow

@@ -4,40 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from recreate.api import registry
 from recreate.api.ports import SandboxBackend
-from recreate.api.types import Grade, Trace
 from recreate.domains.rows.domain import RowDomain
 from recreate.plugins.withheld.row_tests import PROGRAMS, changes_of
 from recreate.plugins.withheld.row_tests import read_tests as forms_of
 from recreate.sandboxes import choose
+from tests.row_domains import graded, opened
 
 
 @pytest.fixture(scope="module")
 def backend() -> SandboxBackend:
     return choose()
-
-
-def opened(
-    workspace: Path, rows: list[dict[str, Any]], score: str, name: str = "q", **columns: str
-) -> RowDomain:
-    (workspace / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    part = registry.open_domain(
-        name, workspace, str(workspace / f"{name}.jsonl"), score=score, columns=columns
-    )
-    assert isinstance(part, RowDomain)
-    return part
-
-
-def graded(part: RowDomain, number: int, answer: str, backend: SandboxBackend) -> Grade:
-    task = part.tasks()[number]
-    return part.grade(
-        task, Trace(attempt="a", task=task.id, scaffold="", model="", answer=answer), backend
-    )
 
 
 PYTHON = """from solution import add
