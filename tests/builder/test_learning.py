@@ -478,7 +478,7 @@ def test_a_removal_that_changes_nothing_is_judged_once_and_dropped(
 ) -> None:
     monkeypatch.setattr(Tells, "observe", lambda self, experiences: [])
     # the agent passes all there is
-    monkeypatch.setattr("recreate.runs.search.find_top", lambda *_: "")
+    monkeypatch.setattr(gates.Judge, "_find_top", lambda *_: "")
     put(workspace, "quarantined")
     put(workspace, "active", "good")
     built, _ = go(seed=carrying(**{"memory/bad.md": BAD}), rounds=2)

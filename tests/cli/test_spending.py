@@ -43,7 +43,9 @@ def test_a_plan_says_what_a_build_takes_and_spends_nothing(
     # 8 validation tasks for the seed and for each of two candidates, two batches of four, and two
     # more attempts at each validation task by the seed and by the agent
     assert plan["attempts"] == 8 * 3 + 4 * 2 + 2 * 2 * 8
-    assert [set(chance) >= {"gain", "shown", "likely"} for chance in plan["chances"]]
+    assert [chance["gain"] for chance in plan["chances"]] == [0.1, 0.2, 0.3]
+    words = [chance["shown"] + chance["likely"] for chance in plan["chances"]]
+    assert 0 < words[0] < words[1] < words[2] <= 1
     assert plan["proposals"] == 1
     assert 0 < plan["detectable_gain"] <= 1
     assert {"calls", "usd", "minutes", "tokens"} <= plan.keys()
