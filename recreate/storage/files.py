@@ -21,7 +21,7 @@ RESUME = "free some disk space, then run `recreate resume` on this run"
 
 _DENIED = (errno.EACCES, errno.EROFS, errno.EPERM)
 _LOCKLESS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-_KINDS = (errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENOENT)
+_KINDS = (errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENOENT, errno.EEXIST)
 
 
 # what the disk says
@@ -52,13 +52,20 @@ def misplaced(path: Path) -> BadInput | None:
     return BadInput(why, fix="move it away, and put back what was there if it held something")
 
 
+def _explain_kind(e: OSError, place: Path) -> BadInput | None:
+    """Return what is wrong with the kind of thing at the place of an error, if that is why."""
+    if e.errno == errno.EEXIST:
+        place = place / "it"  # a folder was to be made there, to hold something
+    return misplaced(place) if e.errno in _KINDS else None
+
+
 def explain_refusal(e: OSError) -> RecreateError | None:
     """Return what to say of an error whose cause is what a user's disk holds, or is; None where it
     may be a mistake of ours."""
     if not isinstance(e.filename, str):
         return None
     path = Path(e.filename)
-    if e.errno in _KINDS and (found := misplaced(path)):
+    if found := _explain_kind(e, path):
         return found
     return fault(path, e) if e.errno in _DENIED or is_full(e) else None
 
@@ -83,7 +90,7 @@ def fault(path: Path, e: OSError, fix: str = "") -> RecreateError:
     """
     named = e.filename2 or e.filename
     place = Path(named) if isinstance(named, str) else path
-    if e.errno in _KINDS and (found := misplaced(place)):
+    if found := _explain_kind(e, place):
         return found
     if fix:
         return Fault(f"cannot write {path}: {e.strerror or e}", fix=fix, code="disk")

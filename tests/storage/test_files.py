@@ -6,9 +6,10 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,19 @@ from recreate.api.errors import BadInput, Fault
 from recreate.storage.files import (
     check_locks,
     disk,
+    explain_refusal,
     home_disk,
     is_locked,
     lock,
     locked,
+    make,
+    make_folders,
+    make_private,
+    misplaced,
     once,
     replacing,
+    shut_out,
+    umask_in,
     write,
 )
 from recreate.storage.log import Log
@@ -199,3 +207,126 @@ def test_what_stands_in_the_place_of_a_file_is_said_and_left_alone(
     (tmp_path / "folder").mkdir()
     with pytest.raises(BadInput, match="folder is a folder, and must be a file"):
         write(tmp_path / "folder", "x")
+
+
+def test_a_file_among_the_folders_above_is_said_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("mine")
+    for below in ("x", "x/y"):
+        with pytest.raises(BadInput, match="notes is no folder, and must be one"):
+            write(tmp_path / "notes" / below, "x")
+    assert (tmp_path / "notes").read_text() == "mine"
+    assert misplaced(tmp_path / "not" / "yet" / "there") is None
+
+
+@pytest.mark.parametrize(
+    ("number", "place", "said"),
+    [
+        (errno.EISDIR, "folder", "is a folder, and must be a file"),
+        (errno.ENOENT, "file", None),
+        (errno.ENOENT, "nothing", None),
+        (errno.EACCES, "folder", "cannot be written"),
+        (errno.ENOSPC, "folder", "is full"),
+        (errno.EIO, "folder", None),
+        (errno.EISDIR, None, None),
+    ],
+)
+def test_what_is_no_fault_of_a_users_disk_is_not_said_to_be_one(
+    tmp_path: Path, number: int, place: str | None, said: str | None
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    named = () if place is None else (str(tmp_path / place),)
+    found = explain_refusal(OSError(number, os.strerror(number), *named))
+    assert (said in found.message) if said and found else (found is None and said is None)
+
+
+def test_a_lock_is_held_by_a_file_to_read_and_append_or_by_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("one ")
+    handle = lock(tmp_path / "log")
+    assert handle is not None
+    assert os.read(handle, 9) == b"one "
+    os.lseek(handle, 0, os.SEEK_SET)
+    os.write(handle, b"two")
+    os.close(handle)
+    assert (tmp_path / "log").read_text() == "one two"
+    with pytest.raises(NotADirectoryError):
+        lock(tmp_path / "log", folder=True)
+
+
+# who may read it
+
+
+@pytest.fixture
+def open_mask() -> Iterator[None]:
+    """Let what is made be as open as whoever makes it asks."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.usefixtures("open_mask")
+@pytest.mark.parametrize("allowed", [0o700, 0o701, 0o704, 0o710, 0o750, 0o755, 0o777])
+def test_what_is_made_is_as_private_as_its_folder(tmp_path: Path, allowed: int) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    folder.chmod(allowed)
+    make_folders(folder / "a" / "b")
+    make(folder / "c", ignored=True)
+    assert [mode(folder / name) for name in ("a", "a/b", "c")] == [allowed] * 3
+    write(folder / "whole", "x")
+    os.close(lock(folder / "lock") or 0)
+    names = ("whole", "lock", "c/.gitignore")
+    assert [mode(folder / name) for name in names] == [allowed & 0o666] * 3
+    assert umask_in(folder) == (0o077 if allowed == 0o700 else -1)
+
+
+@pytest.mark.usefixtures("open_mask")
+@pytest.mark.parametrize(
+    ("inside", "closed"), [([], True), (["ours"], True), (["ours", "x"], True), (["x"], False)]
+)
+def test_a_private_folder_is_closed_and_a_strangers_of_that_name_is_not(
+    tmp_path: Path, inside: list[str], closed: bool
+) -> None:
+    there, new = tmp_path / "there", tmp_path / "new"
+    there.mkdir()
+    for name in inside:
+        (there / name).touch()
+    for place in (there, new):
+        make_private(place, mark="ours")
+    assert (mode(there) == 0o700) is closed
+    assert mode(new) == 0o700
+    make_private(there)
+    assert mode(there) == 0o700
+
+
+@pytest.mark.usefixtures("open_mask")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (0o755, 0o700),
+        (0o711, 0o700),
+        (0o775, 0o700),
+        (0o2775, 0o2700),
+        (0o701, 0o700),
+        (0o750, 0o750),
+        (0o2770, 0o2770),
+        (0o1777, 0o1777),
+    ],
+)
+def test_a_folder_is_taken_from_everybody_unless_somebody_chose_to_share_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int, after: int
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    folder.chmod(before)
+    with monkeypatch.context() as other:
+        other.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+        shut_out(folder)
+    assert mode(folder) == before
+    shut_out(folder)
+    assert mode(folder) == after
+    shut_out(tmp_path / "not there")
