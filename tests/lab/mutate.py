@@ -90,10 +90,13 @@ MODULES = {
         "tests/plugins/withheld/test_bending.py",
     ),
     "recreate/plugins/withheld/two_sides.py": ("tests/plugins/withheld/test_two_sides.py",),
-    "recreate/plugins/traces/chats.py": ("tests/plugins/traces/test_formats.py",),
-    "recreate/plugins/traces/messages.py": (
+    "recreate/plugins/traces/chats.py": (
+        "tests/plugins/traces/test_chats.py",
         "tests/plugins/traces/test_formats.py",
-        "tests/plugins/traces/test_importers.py",
+    ),
+    "recreate/plugins/traces/messages.py": (
+        "tests/plugins/traces/test_chats.py",
+        "tests/plugins/traces/test_formats.py",
     ),
     "recreate/models/replies.py": ("tests/models/test_replies.py", "tests/runs/test_replay.py"),
     "recreate/runs/replay.py": ("tests/runs/test_replay.py",),
