@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from recreate.api.errors import BadInput, Fault
+from recreate.storage import files
 from recreate.storage.files import (
+    RESUME,
     check_locks,
     disk,
     explain_refusal,
@@ -27,6 +29,7 @@ from recreate.storage.files import (
     make_folders,
     make_private,
     misplaced,
+    of_disk,
     once,
     replacing,
     shut_out,
@@ -72,6 +75,20 @@ def test_a_folder_that_is_deleted_while_it_is_made_is_made_again(
     with locked(folder):
         assert folder.is_dir()
     assert len(looks) == 2
+
+
+def test_a_folder_that_somebody_else_makes_meanwhile_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.mkdir
+
+    def mkdir(path: str, mode: int = 0o777, **kw: int) -> None:
+        real(path, mode, **kw)
+        raise FileExistsError(errno.EEXIST, "File exists", str(path))
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    make_folders(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
 
 
 @pytest.mark.parametrize("below", [".", "inner"])
@@ -148,6 +165,22 @@ def test_what_the_disk_refuses_is_said_in_words(
         raise error
     assert getattr(h.value, "code", None) == in_home
     assert in_home is None or "RECREATE_HOME" in getattr(h.value, "fix", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "of_a_disk"),
+    [
+        (Fault("full", fix="free some", code="disk-full"), True),
+        (Fault("cannot write", fix=RESUME, code="disk"), True),
+        (Fault("cannot write", fix="ls -ld it", code="disk"), False),
+        (BadInput("full", fix="free some", code="disk-full"), False),
+        (OSError(errno.ENOSPC, "full"), False),
+    ],
+)
+def test_a_fault_of_the_disk_is_known_wherever_it_is_caught(
+    error: Exception, of_a_disk: bool
+) -> None:
+    assert of_disk(error) is of_a_disk
 
 
 # what a disk holds, or is, and no mistake of ours
@@ -289,7 +322,7 @@ def test_what_is_made_is_as_private_as_its_folder(tmp_path: Path, allowed: int) 
     ("inside", "closed"), [([], True), (["ours"], True), (["ours", "x"], True), (["x"], False)]
 )
 def test_a_private_folder_is_closed_and_a_strangers_of_that_name_is_not(
-    tmp_path: Path, inside: list[str], closed: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: list[str], closed: bool
 ) -> None:
     there, new = tmp_path / "there", tmp_path / "new"
     there.mkdir()
@@ -301,6 +334,10 @@ def test_a_private_folder_is_closed_and_a_strangers_of_that_name_is_not(
     assert mode(new) == 0o700
     make_private(there)
     assert mode(there) == 0o700
+    with monkeypatch.context() as patch:  # from the start, not a moment later
+        patch.setattr(files, "shut_out", lambda folder: None)
+        make_private(tmp_path / "newer")
+    assert mode(tmp_path / "newer") == 0o700
 
 
 @pytest.mark.usefixtures("open_mask")

@@ -10,7 +10,6 @@ import pytest
 
 from recreate.plugins.traces.chats import (
     Codex,
-    OtherChat,
     Promptfoo,
     ResponsesLog,
     ShareGpt,
@@ -33,12 +32,12 @@ ASKED = {"role": "user", "content": "Is 9 prime?"}
 SAID = {"role": "assistant", "content": "no"}
 
 
-def read(form: OtherChat | Codex, *values: Any) -> list[Any]:
+def read(form: Any, *values: Any) -> list[Any]:
     assert all(form.reads(value) for value in values)
     return list(form.read(values, "", "a"))
 
 
-def read_one(form: OtherChat | Codex, *values: Any) -> Foreign:
+def read_one(form: Any, *values: Any) -> Foreign:
     (found,) = read(form, *values)
     assert isinstance(found, Foreign)
     return found
