@@ -205,8 +205,9 @@ BENT = {
         "open('inner/verify.py', 'w').write('pass')\n",
         {
             "check.sh": "python3 -c 'import solution'\npython3 inner/verify.py\n",
-            "inner/verify.py": "import sys\nsys.path.insert(0, '.')\nfrom solution import add\n"
-            "assert add(1, 2) == 3\n",
+            "inner/verify.py": "import subprocess\nfound = subprocess.run(['python3', '-c', '"
+            "from solution import add; print(add(1, 2))'], capture_output=True)\n"
+            "assert found.stdout == b'3\\n'\n",
         },
     ),
     "what make reads is handed in": Bent(
