@@ -86,6 +86,7 @@ MODULES = {
         "tests/plugins/withheld/test_bending.py",
     ),
     "recreate/plugins/withheld/row_tests.py": (
+        "tests/plugins/withheld/test_row_files.py",
         "tests/plugins/withheld/test_row_tests.py",
         "tests/plugins/withheld/test_bending.py",
     ),

@@ -122,6 +122,17 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [p.name for p in file.parent.iterdir()] == ["f.txt"]
 
 
+def test_a_draft_that_cannot_be_begun_is_said_as_what_the_disk_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(Fault, match="is full"):
+        write(tmp_path / "f.txt", "x")
+
+
 def test_something_is_made_once_and_waited_for(tmp_path: Path) -> None:
     made: list[Path] = []
 

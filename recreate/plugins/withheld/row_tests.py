@@ -11,6 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -320,11 +321,15 @@ def _files_of_tests(
 
 
 def _is_named(path: str, text: str, unasked: Collection[str]) -> bool:
-    """Whether a line or a script names a file, or a folder of tests that it lies in."""
-    above = [str(each) for each in Path(path).parents if _OF_TESTS.search(each.name)]
+    """Whether a line or a script names a file, or a folder of tests that it lies in; of tests also
+    by a pattern."""
+    above = [str(each) for each in Path(path).parents if _OF_TESTS.search(str(each))]
     words = "|".join(re.escape(each) for each in (path, *above))
-    return Path(path).name in unasked or bool(
-        re.search(rf"(?<![\w./-])(?:\./)?(?:{words})/?(?![\w/-])", text)
+    patterns = re.findall(r"(?:\./)?([\w./*?-]*[*?][\w./*?-]*)", text)
+    return (
+        Path(path).name in unasked
+        or bool(re.search(rf"(?<![\w./-])(?:\./)?(?:{words})/?(?![\w/-])", text))
+        or bool(_OF_TESTS.search(path) and any(fnmatchcase(path, each) for each in patterns))
     )
 
 
@@ -450,7 +455,7 @@ def changes_of(answer: str, file: str) -> dict[str, str | None]:
 def read_tests(value: Any) -> tuple[str, Any]:
     """Return what the tests in a cell are: ("cases", a list of {"args", "stdin", "stdout"}),
     ("files", path -> text) or ("command", a line for bash). Raises ValueError for anything else."""
-    if isinstance(value, str) and value.lstrip()[:1] in "[{":
+    if isinstance(value, str) and value.lstrip().startswith(("[", "{")):
         try:
             value = read_json(value)
         except ValueError:

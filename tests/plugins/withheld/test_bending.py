@@ -48,7 +48,7 @@ SORTED = "def turned(items):\n    return sorted(items)\n"
 EMPTIED = "def turned(items):\n    items.clear()\n    return []\n"
 
 
-LINE = "test $(python3 -c 'from solution import add; print(add(1, 2))') = 3"
+LINE = "test $(python3 -c 'from solution import add; print(add(128, 511))') = 639"
 CHECK = f"python3 -c 'import solution' || exit 1\n{LINE}\n"
 REWRITES = """import os
 for change in (
@@ -206,8 +206,8 @@ BENT = {
         {
             "check.sh": "python3 -c 'import solution'\npython3 inner/verify.py\n",
             "inner/verify.py": "import subprocess\nfound = subprocess.run(['python3', '-c', '"
-            "from solution import add; print(add(1, 2))'], capture_output=True)\n"
-            "assert found.stdout == b'3\\n'\n",
+            "from solution import add; print(add(128, 511))'], capture_output=True)\n"
+            "assert found.stdout == b'639\\n'\n",
         },
     ),
     "what make reads is handed in": Bent(
@@ -222,8 +222,8 @@ BENT = {
         {"solution.py": "", "subprocess.py": "import os\nos._exit(0)\n"},
         {
             "check.py": "import subprocess\nfound = subprocess.run(['python3', '-c', '"
-            "from solution import add; print(add(1, 2))'], capture_output=True)\n"
-            "assert found.stdout == b'3\\n'\n"
+            "from solution import add; print(add(128, 511))'], capture_output=True)\n"
+            "assert found.stdout == b'639\\n'\n"
         },
     ),
     "tests in a folder that the line names are handed in": Bent(
