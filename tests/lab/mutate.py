@@ -61,7 +61,10 @@ MODULES = {
         "tests/runs/test_budget.py",
         "tests/runs/test_pace.py",
     ),
-    "recreate/runs/attempts.py": ("tests/runs/test_attempts.py", "tests/runs/test_odd_endpoints.py"),
+    "recreate/runs/attempts.py": (
+        "tests/runs/test_attempts.py",
+        "tests/runs/test_odd_endpoints.py",
+    ),
     "recreate/storage/files.py": ("tests/storage/test_files.py", "tests/storage/test_log.py"),
     "recreate/storage/redact.py": ("tests/storage/test_redact.py",),
     "recreate/api/loopback.py": ("tests/api/test_loopback.py",),

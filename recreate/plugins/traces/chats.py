@@ -29,7 +29,6 @@ class OtherChat(ABC):
 
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Any]:
         for value in values:
-            many = 0
             for many, raw in enumerate(self.chats(value), 1):
                 try:
                     yield read_chat(raw)

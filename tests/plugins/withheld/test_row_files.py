@@ -317,7 +317,7 @@ def test_cases_are_compared_line_by_line(workspace: Path) -> None:
 def test_a_program_is_started_by_what_its_name_ends_with(
     workspace: Path, program: str, words: Sequence[str]
 ) -> None:
-    rows = {"tests": [{"stdout": "1"}], "solution": "x"}
+    rows: dict[str, Any] = {"tests": [{"stdout": "1"}], "solution": "x"}
     part, _ = row(workspace, **rows)
     file = part.folder / "domain.toml"
     file.write_text(file.read_text().replace('"solution.py"', f'"{program}"'))

@@ -103,6 +103,15 @@ def below():
     return os.read(0, 9)
 class Long:
     def __abs__(self): return Vec(1)
+class Listed:
+    def tolist(self): return 1j
+class Scalar(Listed): pass
+Scalar.__module__ = "numpy"
+class Words:
+    def __abs__(self): return "far"
+    def __neg__(self): return "less"
+    def __pos__(self): return [1]
+    def __invert__(self): return {"a": 1}
 '''
 TESTS = """
 import contextlib, datetime, decimal, fractions, io, unittest
@@ -199,6 +208,13 @@ def test_errors_that_cannot_be_made_here():
         assert False
 def test_handles(): assert solution.below() == b""
 def test_own_length(): assert abs(solution.Long()) == Vec(1)
+def test_a_number_of_numpys_is_a_number(): assert solution.Scalar() == 1j
+def test_not_a_number_of_its_own(): assert solution.Listed() == 1j
+def test_words_of_its_own():
+    w = solution.Words()
+    assert (-w, +w, ~w) == ("less", [1], {"a": 1})
+def test_not_a_distance_in_words(): abs(solution.Words())
+def test_not_short(): raise ValueError("x" * 400)
 def test_new_in_a_folder():
     from inner.new import new
     assert new() == "new"
@@ -270,10 +286,12 @@ def told() -> dict[str, Any]:
             other.write(path, text.encode())
         own.write("inner/deep.py", b"def deep(): return 'begun'\n")
         own.write("test_all.py", TESTS.encode())
+        own.write("test_one.py", b"def test_it(): pass\n")
+        own.write("test_later.py", b"import unittest\ndef test_it(): raise unittest.SkipTest\n")
         own.write("test_bare.py", b"from solution import *\nassert total([1, 2]) == 3\n")
         own.write("test_bad.py", b"from solution import total\nassert total([1, 2]) == 4\n")
         asked = {
-            "files": ["test_all.py", "test_bad.py", "test_bare.py"],
+            "files": ["test_all.py", "test_bad.py", "test_bare.py", "test_one.py", "test_later.py"],
             "own": ["test_all"],
             "modules": ["solution", "inner.deep"],
             "more": ["more", "json", "test_all", "inner.new"],
@@ -303,8 +321,13 @@ def test_what_is_asked_over_the_line_is_what_one_process_would_say(told: dict[st
     assert sorted(names) == sorted([*wrong, "py"])
 
 
+def test_what_a_test_raises_is_told_in_short(told: dict[str, Any]) -> None:
+    said = [each for each in told["failed"] if each.startswith("test_not_short")]
+    assert said == [f"test_not_short: ValueError: {'x' * 200}"]
+
+
 def test_each_test_counts_once(told: dict[str, Any]) -> None:
     tests = TESTS.count("def test_")
-    skipped, alone = 2, ("check", "test_bare.py", "test_bad.py")
+    skipped, alone = 2, ("check", "test_bare.py", "test_bad.py", "test_one.py")
     assert told["count"] == tests - skipped + len(alone)
     assert told["passed"] == told["count"] - len(told["failed"])
