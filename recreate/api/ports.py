@@ -387,12 +387,14 @@ class DomainExtras:
     tools_only   its tasks are done by calling its servers' tools and in no other way: an agent that
                  calls no tools is refused before anything is paid
     pass_fail    whether its scores are 0 and 1 only; None: nobody says
+    shows_gold   whether an optimizer may be shown the right answers of train tasks
     """
 
     grader: str = ""
     description: str = ""
     tools_only: bool = False
     pass_fail: bool | None = None
+    shows_gold: bool = False
 
     def hidden(self, task: Task) -> Sequence[str]:
         """Return what no agent is shown of a task (right answers, hidden tests), as text: no edit,

@@ -16,14 +16,15 @@ from recreate.agents.config import read_agent
 from recreate.agents.guards.gaming import advice
 from recreate.agents.lesson import read_lesson, with_trust
 from recreate.agents.lint import problems
+from recreate.agents.progress import AskAgent
 from recreate.agents.replay import replay
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.agents.trajectory import uncited
 from recreate.agents.workplace import furnish, prepare_sandbox
 from recreate.api.errors import BadInput, Missing, OutOfBudget
-from recreate.api.ports import Hit, Sandbox, ToolCalling
-from recreate.api.shapes import JsonMap
+from recreate.api.ports import Hit, Sandbox, ToolCalling, Validatable, extras
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import (
     UNTRUSTED,
     Call,
@@ -39,7 +40,14 @@ from recreate.api.types import (
 from recreate.lessons.gaming import may_hold
 from recreate.lessons.store import LessonStore
 from recreate.optimizers.context import OptimizerContext
-from recreate.runs.attempts import Score, attempt_task, count_new, read_ended, run_attempts
+from recreate.runs.attempts import (
+    Score,
+    attempt_and_grade,
+    attempt_task,
+    count_new,
+    read_ended,
+    run_attempts,
+)
 from recreate.runs.session import Session
 from recreate.storage import files
 from recreate.storage.redact import redacted
@@ -114,6 +122,10 @@ class Proposals:
             smoke_test=lambda child: problems(child, self.session.backend),
             open=self.reopen,
             empty=lambda: self.session.backend.open(),
+            backend=self.session.backend,
+            play=self.play,
+            gold=self.gold,
+            lessons=tuple(self.retrieval.lessons.values()) if self.retrieval else (),
             tasks=tuple(id for id in ours if id in self.train),
             evaluate=self.evaluate,
             attempt=self.attempt if settings.study.rehearsals else None,
@@ -297,18 +309,40 @@ class Proposals:
             )
         return task
 
-    def attempt(self, child: Scaffold, experience: Experience) -> Experience | None:
+    def play(self, child: Scaffold, experience: Experience, ask: AskAgent) -> Experience:
+        """Return an attempt of `child` at the task of a train experience, whose model is `ask`. It
+        is kept nowhere. Raises BadInput when the domain has no such task."""
+        trace = experience.trace
+        place: JsonDict = {"task": experience.task, "repeat": trace.repeat}
+        call = Call(run=self.session.run, attempt=trace.attempt, step=0, **place)
+        task = self.task_of(experience)
+        return attempt_and_grade(self.session, child, task, call, None, self.retrieval, ask)
+
+    def gold(self, experience: Experience) -> str:
+        """Return the right answer of a train experience's task; '' where the domain has none to
+        show."""
+        task, domain = self.train.get(experience.task), self.session.domain
+        if task is None or not extras(domain).shows_gold or not isinstance(domain, Validatable):
+            return ""
+        try:
+            return domain.gold(task)
+        except BadInput:
+            return ""
+
+    def attempt(
+        self, child: Scaffold, experience: Experience, repeat: int = 0
+    ) -> Experience | None:
         """Make and return an attempt of `child` at the task of a train experience; None when
         judging it could then not be paid. Raises BadInput when the domain has no such task.
         """
         task = self.task_of(experience)
         try:
-            if new := count_new(self.session, child, [task], offers=self.retrieval):
+            if new := count_new(self.session, child, [task], [repeat], self.retrieval):
                 self.session.ledger.afford(new + self.judging)
         except OutOfBudget:
             return None
         score = attempt_task(
-            self.session, child, task, 0, "rehearse", in_memory=False, offers=self.retrieval
+            self.session, child, task, repeat, "rehearse", in_memory=False, offers=self.retrieval
         )
         return self.take(score)
 

@@ -78,6 +78,12 @@ HELP = {
     "study.usd": "USD one study may cost.",
     "study.rehearsals": "Attempts at train tasks one study may make with its edits.",
     "study.tools": "How an optimizer calls its tools: native, json, or auto (what the model can).",
+    "study.scope": (
+        "What one session is about: batch (all attempts, by causes), cause (one a cause, then one"
+        " that merges) or attempt (one an attempt, then one that merges)."
+    ),
+    "study.sessions": "Independent sessions over a batch; each makes a candidate.",
+    "study.answers": "Show right answers of train tasks, where the domain has some to show.",
     "optimizer_settings": (
         "KEY=VALUE of what the optimizer has of its own, such as n=4 of best-of-n; repeatable."
     ),

@@ -8,12 +8,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from recreate.agents.progress import AskAgent
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.template import filled, read_object
 from recreate.agents.trajectory import clip
-from recreate.api.ports import Ask, Hit, Sandbox
+from recreate.api.ports import Ask, Hit, Sandbox, SandboxBackend
 from recreate.api.shapes import JsonDict, JsonMap
-from recreate.api.types import Edit, Experience, Message, Reply, Revision, Study, digest
+from recreate.api.types import (
+    Edit,
+    Experience,
+    Lesson,
+    Message,
+    Reply,
+    Revision,
+    Study,
+    digest,
+)
 from recreate.optimizers import StudySettings
 
 REPLY_TOKENS = 4096
@@ -39,13 +49,20 @@ class OptimizerContext:
     open        (experience, done) -> the sandbox it was worked in, its actions done again when
                 `done`, and what is to be known about that
     empty       a fresh sandbox with nothing of a task in it
+    backend     what sandboxes of its own are opened with
+    play        (candidate, experience, ask) -> an attempt of the candidate at that experience's
+                task, whose model is `ask`: graded, kept nowhere. Raises BadInput where the domain
+                has no such task any more
+    gold        the right answer of an experience's task; '' where the domain has none to show
+    lessons     what memory teaches of the domain, as the run's agents are offered it
     tasks       ids of the run's train tasks, those of the batch among them: what `evaluate` takes
     evaluate    (candidate, ids of train tasks) -> one experience a task, in their order: scores and
                 trajectories. Paid attempts, in the run folder, found again by `get`; one that was
                 made before is read back. A task whose attempt is excluded (an infrastructure
                 failure) is left out. Raises BadInput for an id that is no train task, OutOfBudget
                 when the judging of a candidate could then not be paid
-    attempt     the same for the task of one experience; None when there is no budget for it
+    attempt     the same for the task of one experience, and a repeat of it; None when there is no
+                budget for it
     rejected    revisions that were dropped, by the gate or by a person
     kinds       train task -> its kind (stratum), where the domain has several
     settings    the optimizer's own (`[optimizer_settings]`), as its `Config` made them; None when
@@ -66,11 +83,15 @@ class OptimizerContext:
     smoke_test: Callable[[Scaffold], list[str]] = field(default=lambda scaffold: [])
     open: Callable[[Experience, bool], tuple[Sandbox, str]] | None = None
     empty: Callable[[], Sandbox] | None = None
+    backend: SandboxBackend | None = None
+    play: Callable[[Scaffold, Experience, AskAgent], Experience] | None = None
+    gold: Callable[[Experience], str] = field(default=lambda experience: "")
+    lessons: Sequence[Lesson] = ()
     tasks: Sequence[str] = ()
     evaluate: Callable[[Scaffold, Sequence[str]], list[Experience]] = field(
         default=lambda candidate, tasks: []
     )
-    attempt: Callable[[Scaffold, Experience], Experience | None] | None = None
+    attempt: Callable[..., Experience | None] | None = None
     rejected: Sequence[Revision] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
     settings: Any = None

@@ -24,6 +24,7 @@ from recreate.agents.attempt import attempt, attempt_key
 from recreate.agents.functions import function_name
 from recreate.agents.guards.untrusted import mark_untrusted
 from recreate.agents.kinds import open_kind
+from recreate.agents.progress import AskAgent
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.workplace import try_servers
@@ -333,7 +334,6 @@ def _attempt_anew(work: Work, key: str, folder: Path, outage: _Outage) -> Score:
     """Return an attempt that is made now; a fault of ours is tried again."""
     session = work.session
     task = work.task
-    offers = _lessons_for(work.scaffold, work.offers)
     place: JsonDict = {"phase": work.phase, "task": task.id, "repeat": work.repeat}
     call = Call(run=session.run, attempt=key, step=0, role="agent", **place)
     for left in reversed(range(TRIES)):
@@ -341,7 +341,9 @@ def _attempt_anew(work: Work, key: str, folder: Path, outage: _Outage) -> Score:
             raise Interrupted("stopped")
         try:
             with _in_flight(session, call):
-                experience = attempt_and_grade(session, work.scaffold, task, call, folder, offers)
+                experience = attempt_and_grade(
+                    session, work.scaffold, task, call, folder, work.offers
+                )
         except Fault as e:
             if e.code in ("disk", OUTAGE):
                 raise
@@ -533,15 +535,19 @@ def attempt_and_grade(
     scaffold: Scaffold,
     task: Task,
     call: Call,
-    folder: Path,
+    folder: Path | None,
     offers: LessonRetrieval | None = None,
+    ask: AskAgent | None = None,
 ) -> Experience:
-    """Attempt and grade. Raises Fault for what is ours."""
+    """Attempt and grade. folder: where its steps are written. ask: who is asked in the model's
+    place: then nobody is told of it. Raises Fault for what is ours."""
+    offers = _lessons_for(scaffold, offers)
+    say = session.say if ask is None else lambda *_: None
 
     def on_step(step: Step) -> None:
-        session.say("step", {"attempt": call.attempt, "task": task.id, "step": step})
+        say("step", {"attempt": call.attempt, "task": task.id, "step": step})
 
-    ask = session.ask if scaffold.agent.foreign else session.asking(task)
+    ask = ask or (session.ask if scaffold.agent.foreign else session.asking(task))
     given = scaffold, task, session.domain, session.backend, ask, call
     told: JsonDict = {
         "model": session.model_name,
@@ -564,7 +570,7 @@ def attempt_and_grade(
             and session.model.native_tools
         )
         trace = attempt(*given, **told, native=native)
-    session.say("grading", {"attempt": call.attempt, "task": task.id})
+    say("grading", {"attempt": call.attempt, "task": task.id})
     grade = session.domain.grade(task, trace, session.backend)
     good = isinstance(grade, Grade) and 0 <= grade.score <= 1
     expect(good, session.domain, "grade", grade, f"graded {task.id} with {grade!r}"[:250])

@@ -117,7 +117,7 @@ def claim_text(verdict: Verdict, claim: GateClaim) -> str:
 def study_text(study: Study) -> str:
     """Return one study in one line."""
     what = {
-        "study": f"study of {study.task or study.experience}",
+        "study": f"study of {study.task or study.experience or 'the batch'}",
         "distil": "distilling",
         "create": "writing a seed",
     }

@@ -266,6 +266,11 @@ class RowDomain:
         """Return what domain.toml requires; what a row requires besides is that row's own."""
         return self.definition.requires
 
+    @property
+    def shows_gold(self) -> bool:
+        """Whether an optimizer may be shown the right answers of train tasks."""
+        return self._scorer.shows_gold
+
     def gold(self, task: Task) -> str:
         """Return a right answer. Raises BadInput where the row has none."""
         return self._scorer.gold(self._case(task))

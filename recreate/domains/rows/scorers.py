@@ -81,6 +81,7 @@ class Scorer(ABC):
     answer_is_gold  whether an answer in a row is one that could be handed in
     asks_model      whether a model is asked: `RowTask.ask`
     tried_first     whether it is a person's, which is tried on right answers before a model is paid
+    shows_gold      whether an optimizer may be shown the right answers of train tasks
     """
 
     name = ""
@@ -92,6 +93,7 @@ class Scorer(ABC):
     answer_is_gold = True
     asks_model = False
     tried_first = False
+    shows_gold = False
     longest = LONGEST
 
     def __init__(self, argument: str = "") -> None:
@@ -317,6 +319,7 @@ class TextScorer(Scorer):
     """
 
     plain = 10_000
+    shows_gold = True
 
     @abstractmethod
     def compare(self, answer: str, expected: str, settings: ScorerSettings) -> Scored:

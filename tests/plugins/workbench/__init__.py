@@ -1,0 +1,1 @@
+"""The optimizer `workbench`: a coding agent in a folder."""
