@@ -76,16 +76,17 @@ class SimulatedBuild:
         self.attempts += len(tasks) * len(repeats)
         return {(t, n): self.score(agent.rates[int(t)], self.draw) for t in tasks for n in repeats}
 
-    def offer(self, candidate: SimulatedAgent) -> float:
-        """Attempt a candidate as the gate does; return the difference that was seen."""
+    def offer(self, candidate: SimulatedAgent, of: int = 1) -> float:
+        """Attempt a candidate as the gate does; return the difference that was seen. of: how many
+        candidates each round has."""
         name, number = f"c{len(self.agents)}", len(self.known)
         terms = make_terms(
             self.gate,
             self.known,
             candidate=name,
             parent="",
-            round=number,
-            of=1,
+            round=number // of,
+            of=of,
             rounds=self.rounds,
             repeats=self.repeats,
             tasks=self.order,
