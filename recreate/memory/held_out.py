@@ -8,20 +8,24 @@ read stops everything that asks, because passing over it could show a test task 
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Iterable, Mapping
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recreate.api.errors import BadInput
 from recreate.api.ports import Domain, extras
-from recreate.api.types import Experience, Split, Task
+from recreate.api.types import Experience, Split, Task, digest
 from recreate.storage.files import disk, fault, locked, make_private
 from recreate.storage.log import Log
 
 if TYPE_CHECKING:
-    from recreate.agents.guards.leaks import Scanner
+    from recreate.agents.guards.names import Whole
+
+
+SHORT = 200
+"""Characters of an answer that a lesson may tell as it is."""
 
 
 class Held(NamedTuple):
@@ -54,6 +58,7 @@ class HeldOut:
         self.path = folder / "held_out.jsonl"
         self._log = Log(self.path, durable=True, fix="")
         self._read = Registered()
+        self._entries: list[Held] = []
 
     def add(self, entries: Iterable[Held]) -> None:
         """Register what is not yet; entries of the train split are ignored."""
@@ -73,11 +78,7 @@ class HeldOut:
 
     def entries(self) -> list[Held]:
         """Return all that is registered. Raises BadInput when a line is damaged."""
-        self.read()
-        return [
-            Held(*(str(record.get(name, "")) for name in Held._fields))
-            for record in self._log.read()
-        ]
+        return self._entries if self.read().stamp else []
 
     def _new(self, entries: Iterable[Held]) -> list[Held]:
         _, groups, tasks = self.read()
@@ -103,6 +104,7 @@ class HeldOut:
             return self._read
         groups: dict[str, Split] = {}
         tasks: dict[str, Split] = {}
+        entries = list[Held]()
         for line in self._log.lines():
             if line.record is None:
                 raise BadInput(
@@ -111,14 +113,13 @@ class HeldOut:
                     fix=f"delete that line from {self.path}; the next build writes it again",
                     code="damaged",
                 )
-            split: Split = "test" if line.record.get("split") == "test" else "validation"
-            for found, name in (
-                (groups, line.record.get("group", "")),
-                (tasks, line.record.get("task", "")),
-            ):
-                if name and found.get(str(name)) != "test":
-                    found[str(name)] = split
-        self._read = Registered(stamp, groups, tasks)
+            entry = Held(*(str(line.record.get(name, "")) for name in Held._fields))
+            entries.append(entry)
+            split: Split = "test" if entry.split == "test" else "validation"
+            for found, name in ((groups, entry.group), (tasks, entry.task)):
+                if name and found.get(name) != "test":
+                    found[name] = split
+        self._read, self._entries = Registered(stamp, groups, tasks), entries
         return self._read
 
     def split_of(self, task: Task) -> Split:
@@ -166,70 +167,89 @@ class HeldOut:
         )
 
 
+class Attempted(NamedTuple):
+    """What memory knows of a task that was attempted. says: its prompt and its right answer, as
+    agents/guards/leaks.py reads them, as JSON; answer: that, casefolded, where it is short."""
+
+    task: Task
+    says: str
+    answer: str
+
+
 class Spoken:
     """What is known here of held-out tasks, to find the lessons that speak of one. attempts: of
-    tasks that are held out (`closed`, their ids) and of train tasks, by which wording that many
-    tasks share is known.
+    tasks that are held out and of train tasks, by which wording that many tasks share is known.
     """
 
-    def __init__(
-        self, held: Iterable[Held], attempts: Iterable[Experience], closed: Collection[str]
-    ) -> None:
-        known = [
-            Task(
-                id=e.task, domain=e.domain, prompt=e.prompt, split=_split(e, closed), group=e.group
-            )
-            for e in attempts
-        ]
-        there = {task.id for task in known}
-        self._answers = {e.task: e.trace.answer for e in attempts if e.grade.passed}
-        named = (
-            Task(id=h.task or h.group, domain=h.domain, prompt="", split="test", group=h.group)
-            for h in held
-        )
-        self._tasks = [*known, *(task for task in named if task.id and task.id not in there)]
+    def __init__(self, held: Iterable[Held], attempts: Sequence[Attempted]) -> None:
+        self._attempts = attempts
+        there = {a.task.id for a in attempts}
+        named = dict.fromkeys(h for h in held if (h.task or h.group) not in there)
+        more = (make_task(h.task or h.group, h.domain, h.group, "test") for h in named)
+        self._tasks = [*(a.task for a in attempts), *(task for task in more if task.id)]
 
-    def in_lesson(self, text: str, domain: str) -> bool:
-        """Whether a text of a domain (`general`: of any) names a held-out task, its group or its
-        answer, or quotes it.
+    def find(self, lessons: Mapping[str, tuple[str, str]]) -> dict[str, bool]:
+        """Return of each lesson (its text and domain, or `general` of all domains) whether it names
+        a held-out task, its group or its answer, or quotes it. All are as quick as one.
 
         Beyond what no lesson may say of a task (agents/guards/leaks.py): the end of its id, and a
         short answer.
         """
-        from recreate.agents.guards.leaks import HELD
+        from recreate.agents.guards.leaks import HELD, Scanner, asked_words
+        from recreate.agents.guards.names import WORDS, Whole
 
-        if any(HELD in why for why in self._scanner.says(text)):
-            return True
-        words = text.casefold()
-        ends = {
-            t.id.rpartition(":")[2]
-            for t in self._tasks
-            if t.split != "train" and domain in (t.domain, "general")
+        asked = asked_words(text for text, _ in lessons.values())
+        says = {a.task.id: a.says for a in self._attempts}
+        scanner = Scanner(self._tasks, says=says, asked=asked)
+
+        def find_any(names: Iterable[str]) -> Whole:
+            return Whole(name for name in names if asked >= {*WORDS.findall(name)})
+
+        domains = {domain for _, domain in lessons.values()}
+        ends = {domain: find_any(self._ends(domain)) for domain in domains}
+        answers = find_any(self._short_answers())
+        return {
+            key: any(HELD in why for why in scanner.says(text))
+            or any(any(each.find(text.casefold(), r"\w")) for each in (ends[domain], answers))
+            for key, (text, domain) in lessons.items()
         }
-        names = [end for end in ends if re.search(r"[A-Za-z]", end) and re.search(r"\d", end)]
-        return any(
-            name.casefold() in words
-            and re.search(rf"(?<![\w.-]){re.escape(name.casefold())}(?!\w)", words)
-            for name in (*names, *self._short_answers)
-        )
 
-    @cached_property
-    def _scanner(self) -> Scanner:
-        from recreate.agents.guards.leaks import Scanner
+    def _ends(self, domain: str) -> Iterator[str]:
+        """Yield the ends of ids of a domain's held-out tasks, but of plain words and numbers."""
+        for task in self._tasks:
+            if task.split != "train" and domain in (task.domain, "general"):
+                end = task.id.rpartition(":")[2]
+                if re.search(r"[A-Za-z]", end) and re.search(r"\d", end):
+                    yield end.casefold()
 
-        return Scanner(self._tasks, {id: [answer] for id, answer in self._answers.items()})
-
-    @cached_property
     def _short_answers(self) -> set[str]:
         """Right answers to held-out tasks that are no plain word, and right for no train task."""
         of: dict[bool, set[str]] = {True: set(), False: set()}
-        for task in self._tasks:
-            of[task.split == "train"].add(self._answers.get(task.id, "").strip().casefold())
-        return {a for a in of[False] - of[True] if 4 <= len(a) <= 200 and not a.isalpha()}
+        for a in self._attempts:
+            of[a.task.split == "train"].add(a.answer)
+        return {a for a in of[False] - of[True] if len(a) >= 4 and not a.isalpha()}
 
 
-def _split(e: Experience, closed: Collection[str]) -> Split:
-    return "test" if e.task in closed else "train"
+def read_attempt(e: Experience, task: Task) -> Attempted:
+    """Return what an attempt tells of its task."""
+    from recreate.agents.guards.leaks import read_task
+
+    answer = e.trace.answer if e.grade.passed else ""
+    short = answer.strip().casefold()
+    says = read_task(task.model_copy(update={"prompt": e.prompt}), [answer])
+    return Attempted(task, json.dumps(says, default=list), short if len(short) <= SHORT else "")
+
+
+def edition() -> str:
+    """Return what changes with the rules by which a lesson is found to speak of a task."""
+    from recreate.agents.guards.leaks import edition_of_guards
+
+    return digest([edition_of_guards(), Path(__file__).read_text("utf-8")])
+
+
+def make_task(id: str, domain: str, group: str, split: Split) -> Task:
+    """Return a task by what a list has of it, unchecked: there may be many."""
+    return Task.model_construct(id=id, domain=domain, prompt="", split=split, group=group)
 
 
 def lacking(domain: Domain, split: Split) -> dict[str, str]:

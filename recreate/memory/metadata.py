@@ -57,6 +57,19 @@ insert into sources({", ".join(map(_QUOTED, _COLUMNS))})
     where sources.file = '{_MOVED}' and sources.content = excluded.content
 """
 
+_NOTES = """
+create table if not exists said(id text primary key, edition text, split text, said text)
+"""
+_NOTES_GO = """
+create trigger if not exists said_goes after delete on sources begin
+    delete from said where id = old.id;
+end
+"""
+_NOTE = """
+insert or replace into said(edition, split, said, id)
+    select ?, ?, ?, id from sources where id = ?
+"""
+
 
 def index_of(folder: Path, kind: str) -> Path:
     """Return where what is derived of a memory folder lies: of its experiences, or of what waits
@@ -212,6 +225,40 @@ class Metadata:
                 yield fact
             if len(batch) < 1000:
                 return
+
+    def noted(self, edition: str) -> dict[tuple[str, str], str]:
+        """Return (experience, split) -> what was noted of it by such an edition of the guards."""
+
+        def work(db: sqlite3.Connection) -> list[tuple[str, str, str]]:
+            db.execute(_NOTES)
+            db.execute(_NOTES_GO)
+            sql = "select id, split, said from said where edition = ?"
+            return db.execute(sql, [edition]).fetchall()
+
+        return {(id, split): said for id, split, said in self.database.run(work)}
+
+    def note(self, edition: str, said: Mapping[tuple[str, str], str]) -> None:
+        """Keep what experiences that are recorded say, in place of what was noted of them."""
+
+        def work(db: sqlite3.Connection) -> None:
+            with writing(db):
+                db.executemany(
+                    _NOTE, [(edition, split, text, id) for (id, split), text in said.items()]
+                )
+
+        if said:
+            self.database.run(work)
+
+    def verdicts(self, of_what: str) -> dict[str, bool]:
+        """Return which lessons speak of what is held out, as far as that was kept."""
+        kept = self.database.run(lambda db: meta(db, "spoken"))
+        of, _, verdicts = kept.partition(" ")
+        return dict(json.loads(verdicts)) if of == of_what else {}
+
+    def keep_verdicts(self, of_what: str, verdicts: Mapping[str, bool]) -> None:
+        """Keep that in place of what was kept of something else."""
+        kept = f"{of_what} {json.dumps(verdicts)}"
+        self.database.run(lambda db: set_meta(db, spoken=kept))
 
     def sums(self) -> dict[str, str]:
         """Return id -> checksum of what each experience says, whenever it was recorded."""

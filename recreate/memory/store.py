@@ -15,6 +15,7 @@ stands in its file.
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections import Counter
@@ -40,7 +41,15 @@ from recreate.memory.codec import Blobs, file_of, masked, sealed, what_happened
 from recreate.memory.documents import Document, Sources, experience_hit, occurrences, scan
 from recreate.memory.embedders import default_embedder, embed_texts, open_embedder
 from recreate.memory.filters import LATER, allows, matches, parse
-from recreate.memory.held_out import Held, HeldOut, Spoken
+from recreate.memory.held_out import (
+    Attempted,
+    Held,
+    HeldOut,
+    Spoken,
+    edition,
+    make_task,
+    read_attempt,
+)
 from recreate.memory.metadata import Metadata, index_of
 from recreate.storage.files import disk, fault, locked, make, make_private, shut_out
 from recreate.storage.log import Log
@@ -70,6 +79,17 @@ class Scope(NamedTuple):
     def sees(self, id: str, split: str, group: str, task: str) -> bool:
         closed = group in self.groups or not self.tasks.isdisjoint((task, id)) or id in self.told
         return not self.train_only or (split == "train" and not closed)
+
+
+class _Spoken(NamedTuple):
+    """Of which lessons it is known whether they speak of what is held out, by a digest of each.
+    tasks: those of the attempts that tell it, by the attempt; of_what: a digest of all that tells
+    it; stamp: while that stays, so does the rest."""
+
+    stamp: Any
+    of_what: str
+    tasks: Mapping[str, Task]
+    verdicts: dict[str, bool]
 
 
 class ExperienceStore:
@@ -114,7 +134,7 @@ class ExperienceStore:
         self._warned = False
         self._left: dict[Path, tuple[int, int]] = {}
         self._added: set[str] = set()
-        self._spoken: tuple[str, str, Spoken] = ("", "", Spoken((), (), ()))
+        self._spoken = _Spoken(None, "", {}, {})
 
     # the files
 
@@ -571,9 +591,9 @@ class ExperienceStore:
             raise BadInput(f"no reader is called {reader!r}", fix=f"one of: {', '.join(READERS)}")
         if reader == "human":
             return Scope(False, frozenset(), frozenset())
-        _, groups, tasks = self.held_out.read()
+        held = self.held_out.read()
         more, others = self.metadata.closed_names()  # recorded elsewhere and copied here
-        closed = more.union(groups), others.union(tasks)
+        closed = more.union(held.groups), others.union(held.tasks)
         return Scope(True, *closed, self.metadata.recallers_of(*closed), reader == "agent")
 
     def _get(self, id: str, scope: Scope, *, whole: bool = False) -> Experience | None:
@@ -657,33 +677,56 @@ class ExperienceStore:
         memory knows that: its id and group, and of one that was attempted its words and answers."""
         if lesson.status == "quarantined":
             return True
-        stamp = digest([self.metadata.edition(), sorted(scope.groups), sorted(scope.tasks)])
-        if stamp != self._spoken[0]:
-            self._spoken = stamp, *self._spoken_of(scope)
-        return self._spoken[2].in_lesson(f"{lesson.title}\n{lesson.body}", _domain(key))
+        stamp = self.metadata.edition(), scope.groups, scope.tasks
+        if stamp != self._spoken.stamp:
+            self._spoken = self._find_spoken(scope)._replace(stamp=stamp)
+        _, of_what, tasks, verdicts = self._spoken
+        own = _text_of(key, lesson)
+        if digest(own) not in verdicts:
+            others = (_text_of(id, each) for id, (_, each) in self.lessons().items())
+            new = {sum_: each for each in (own, *others) if (sum_ := digest(each)) not in verdicts}
+            closed = (Held(g, "", "validation", "") for g in scope.groups)
+            spoken = Spoken([*self.held_out.entries(), *closed], self._read_attempts(tasks))
+            verdicts |= spoken.find(new)
+            self.metadata.keep_verdicts(of_what, verdicts)
+        return verdicts[digest(own)]
 
-    def _spoken_of(self, scope: Scope) -> tuple[str, Spoken]:
-        """Return what is known here of what is held out; made anew only where another task, or a
-        first right answer, is."""
-        held = dict[str, str]()
-        train = dict[str, str]()
+    def _find_spoken(self, scope: Scope) -> _Spoken:
+        """Return what tells here what is held out, and which lessons are known to speak of it."""
+        held = dict[str, JsonDict]()
+        train = dict[str, JsonDict]()
         right = set[str]()
         rows = self.metadata.rows({"split": ["validation", "test"]})
         for row in chain(rows, islice(self.metadata.rows({"split": ["train"]}), MOST_TRAIN)):
             of = train if scope.sees(row["id"], row["split"], row["group"], row["task"]) else held
             if row["task"] not in of or (row["passed"] and row["task"] not in right):
                 right.update([row["task"]] if row["passed"] else [])
-                of[row["task"]] = row["id"]
-        of_what = digest([sorted(scope.groups), sorted(scope.tasks), held, train])
-        if of_what == self._spoken[1]:
-            return self._spoken[1:]
-        attempts = [
-            e
-            for id in (*held.values(), *train.values())
-            if (e := self._get(id, _EVERYTHING)) is not None
-        ]
-        closed = [*self.held_out.entries(), *(Held(g, "", "validation", "") for g in scope.groups)]
-        return of_what, Spoken(closed, attempts, held)
+                of[row["task"]] = row
+        tasks = {
+            row["id"]: make_task(
+                row["task"], row["domain"], row["group"], "test" if row["task"] in held else "train"
+            )
+            for row in (*held.values(), *train.values())
+        }
+        registered = self.held_out.entries()
+        of_what = digest([edition(), sorted(scope.groups), registered, [*held], [*tasks]])
+        return _Spoken(None, of_what, tasks, self.metadata.verdicts(of_what))
+
+    def _read_attempts(self, tasks: Mapping[str, Task]) -> list[Attempted]:
+        """Return what these attempts tell of their tasks, as it was noted when they were read
+        first."""
+        noted = self.metadata.noted(edition())
+        found = list[Attempted]()
+        new = dict[tuple[str, str], str]()
+        for id, task in tasks.items():
+            if (note := noted.get((id, task.split))) is not None:
+                answer, _, says = note.partition("\n")
+                found.append(Attempted(task, says, json.loads(answer)))
+            elif (e := self._get(id, _EVERYTHING)) is not None:
+                found.append(read_attempt(e, task))
+                new[id, task.split] = f"{json.dumps(found[-1].answer)}\n{found[-1].says}"
+        self.metadata.note(edition(), new)
+        return found
 
     def _count_blobs(self) -> dict[str, int]:
         """Return how many large texts there are, and how many that a line names are missing or
@@ -745,6 +788,11 @@ def _stamp(path: Path) -> tuple[int, int]:
     except FileNotFoundError:
         return 0, 0
     return stat.st_size, stat.st_mtime_ns
+
+
+def _text_of(key: str, lesson: Lesson) -> tuple[str, str]:
+    """Return what a lesson says, and of which domain."""
+    return f"{lesson.title}\n{lesson.body}", _domain(key)
 
 
 def _domain(key: str) -> str:

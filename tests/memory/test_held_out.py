@@ -3,13 +3,21 @@ in."""
 
 from __future__ import annotations
 
+import base64
+import codecs
+import json
 import os
+import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from recreate.agents.guards.leaks import HELD, Scanner, asked_words, read_task
 from recreate.api.errors import BadInput
-from recreate.memory import held_out
+from recreate.api.types import Experience, Task, Trace
+from recreate.memory import held_out, store
 from recreate.memory.held_out import Held, HeldOut
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience, task
@@ -297,3 +305,145 @@ def test_what_is_held_out_is_on_the_disk_when_it_is_registered(
     monkeypatch.setattr(os, "fsync", synced.append)
     HeldOut(tmp_path).add([Held("tested", "a", "test", "toy")])
     assert len(synced) == 1
+
+
+def write_lessons(root: Path, texts: Sequence[str]) -> None:
+    folder = root / "memory" / "toy" / "lessons"
+    folder.mkdir(parents=True, exist_ok=True)
+    for n, text in enumerate(texts):
+        (folder / f"l{n}.md").write_text(f"+++\n+++\n# Lesson {n}\n\n{text}\n")
+
+
+def lessons_for_agents(memory: ExperienceStore) -> set[str]:
+    """The lessons that a working agent is told of."""
+    hits = memory.recall("lesson", 99, {"grain": "lesson"}, "agent", "keywords")
+    return {hit.id.rpartition("/")[2] for hit in hits}
+
+
+def test_a_lesson_that_speaks_of_a_held_out_task_is_shown_to_no_working_agent(
+    memory: ExperienceStore, tmp_path: Path
+) -> None:
+    memory.add([experience("a"), *(asking(f"h{n}", f"mend the zorp_{n} of it") for n in range(3))])
+    write_lessons(tmp_path, ["Mind zorp_1.", "Mind the zorp 2", "Mind what you were asked."])
+    assert lessons_for_agents(memory) == {"l2"}
+    assert lessons_for_agents(ExperienceStore(tmp_path, "hashed")) == {"l2"}
+    memory.add([asking("h9", "mind what you were asked and you will not be asked again")])
+    write_lessons(tmp_path, ["Mind zorp_1.", "", "Mind what you were asked and you will not be."])
+    assert lessons_for_agents(memory) == {"l1"}
+    write_lessons(tmp_path, ["Mind them.", "toy:hand:h9", "Mind what is there."])
+    assert lessons_for_agents(memory) == {"l0", "l2"}
+
+
+def test_what_held_out_tasks_say_is_read_once_and_not_by_each_process(
+    memory: ExperienceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = list[str]()
+
+    def read_attempt(e: Experience, task: Task) -> held_out.Attempted:
+        read.append(e.id)
+        return held_out.read_attempt(e, task)
+
+    monkeypatch.setattr(store, "read_attempt", read_attempt)
+    memory.add([experience("a"), asking("h1", "mend the zorp_1 of it")])
+    write_lessons(tmp_path, ["Mind zorp_1.", "Mind zorp_2."])
+    assert lessons_for_agents(memory) == {"l1"}
+    assert sorted(read) == ["a", "h1"]
+    for more in ("Mind them.", "Mind it."):
+        write_lessons(tmp_path, ["Mind zorp_1.", "Mind zorp_2.", more])
+        assert lessons_for_agents(ExperienceStore(tmp_path, "hashed")) == {"l1", "l2"}
+    memory.add([asking("h2", "mend the zorp_2 of it")])
+    assert lessons_for_agents(memory) == {"l2"}
+    assert sorted(read) == ["a", "h1", "h2"]
+    monkeypatch.setattr(held_out, "edition", lambda: "of other rules")
+    monkeypatch.setattr(store, "edition", lambda: "of other rules")
+    assert lessons_for_agents(ExperienceStore(tmp_path, "hashed")) == {"l2"}
+    assert sorted(read) == ["a", "a", "h1", "h1", "h2", "h2"]
+    ExperienceStore(tmp_path, "hashed").rebuild()
+    assert lessons_for_agents(ExperienceStore(tmp_path, "hashed")) == {"l2"}
+
+
+def asking(id: str, prompt: str, split: str = "test", **given: Any) -> Experience:
+    return experience(id, split=split, prompt=prompt, **given)
+
+
+STRANGE = (
+    "Straße naïve 日本 src/a_b/c.py t.py::test_one np.argsort 42000 3.14 don't (f) e-mail x1y2"
+)
+
+
+def random_world(r: random.Random) -> tuple[list[Experience], list[str]]:
+    """Attempts at tasks that share words, names and answers, and lessons made of pieces of them."""
+    parts = ["".join(r.choices(["ba", "lo", "mi", "zu"], k=r.randint(1, 3))) for _ in range(30)]
+
+    def word() -> str:
+        one, two = r.choices(parts, k=2)
+        return r.choice([one, one, one, f"{one}_{two}", one + two.title(), *STRANGE.split()[:2]])
+
+    def text(most: int) -> str:
+        return " ".join(
+            r.choice([word(), word(), r.choice(STRANGE.split())]) for _ in range(r.randint(1, most))
+        )
+
+    attempts = [
+        asking(
+            f"e{n}",
+            text(25),
+            r.choice(["train", "test"]),
+            task=f"toy:{r.choice(['hand', word()])}:{word()}{n}",
+            group=r.choice([f"g{n}", word()]),
+            passed=r.random() < 0.6,
+            trace=Trace(
+                attempt=f"e{n}", task="", scaffold="5ca11ab1e", model="m", answer=text(12), steps=()
+            ),
+        )
+        for n in range(r.choice([3, 12, 40]))
+    ]
+    said = [t for e in attempts for t in (e.prompt, e.trace.answer, e.task, e.group)]
+    ways: list[Callable[[str], str]] = [
+        str,
+        str.upper,
+        "`{}`".format,
+        lambda t: t.replace("_", " "),
+        lambda t: codecs.encode(t, "rot13"),
+        lambda t: t[::-1],
+        lambda t: base64.b64encode(t.encode()).decode(),
+    ]
+
+    def piece() -> str:
+        words = r.choice(said).split()
+        at = r.randrange(len(words))
+        return r.choice(ways)(" ".join(words[at : at + r.choice([1, 2, 9])]))
+
+    return attempts, [f"{piece()} {text(6)} {piece()}" for _ in range(8)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_of_any_texts_the_notes_find_what_the_tasks_themselves_do(
+    tmp_path: Path, seed: int
+) -> None:
+    attempts, texts = random_world(random.Random(seed))
+    memory = ExperienceStore(tmp_path, "hashed")
+    memory.add(attempts)
+    held = {e.task for e in attempts if e.split == "test"}
+    tasks = [
+        Task(
+            id=e.task,
+            domain="toy",
+            prompt=e.prompt,
+            split="test" if e.task in held else "train",
+            group=e.group,
+        )
+        for e in attempts
+    ]
+    known = [
+        held_out.Attempted(task, json.dumps(read_task(task, [answer]), default=list), "")
+        for task, e in zip(tasks, attempts, strict=True)
+        for answer in [e.trace.answer if e.grade.passed else ""]
+    ]
+    hidden = {e.task: [e.trace.answer] for e in attempts if e.grade.passed}
+    whole = Scanner(tasks, hidden)
+    noted = Scanner(tasks, says={a.task.id: a.says for a in known}, asked=asked_words(texts))
+    assert [noted.says(text) for text in texts] == [whole.says(text) for text in texts]
+    found = held_out.Spoken([], known).find({text: (text, "toy") for text in texts})
+    says_so = {text for text in texts if any(HELD in why for why in whole.says(text))}
+    assert says_so <= {text for text, speaks in found.items() if speaks}

@@ -22,19 +22,21 @@ train task: whoever wrote the text learns that it names held-out material, and n
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import islice
-from pathlib import PurePosixPath
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
 
 from recreate.agents.guards import names
 from recreate.agents.guards.names import RUN, key_of, letters, split_words, squeeze
 from recreate.agents.guards.readings import Reading, as_seen, readings, unreadable
 from recreate.agents.scaffold import Scaffold
-from recreate.api.types import Edit, Task, canaries
+from recreate.api.types import Edit, Task, canaries, digest
 
 MANY = 20
 """In a domain of one package with so many groups, names that prompts of a twentieth of them have
@@ -53,16 +55,19 @@ _NAMING = "package module function qualname class method name file path group"
 
 class Scanner:
     """What the tasks of a domain say. hidden: a task's id -> texts of it that no agent is shown.
-    packages: requirements that every sandbox of the domain has, whose public names are nobody's."""
+    packages: requirements that every sandbox of the domain has, whose public names are nobody's.
+    says: a task's id -> what `read_task` made of it before, as JSON. asked: `asked_words` of all
+    texts that will be asked about, None for any text: nothing else is taken from the tasks."""
 
     def __init__(
         self,
         tasks: Sequence[Task],
         hidden: Mapping[str, Sequence[str]] | None = None,
         packages: Sequence[str] = (),
+        says: Mapping[str, str] | None = None,
+        asked: set[str] | None = None,
     ) -> None:
         self.packages = names.public_names(packages)
-        self.ids: dict[str, str] = {}
         self.starts = set[str]()
         """Words that something shorter than a run begins with."""
         self.files = names.files_of(tasks)
@@ -75,51 +80,57 @@ class Scanner:
         self._short = _Shared()
         self._prompted = defaultdict[str, set[str]](set)
         self._own = set[str]()
-        self._spoken: dict[str, list[str]] = {}
-        # what a train task says is that task's
-        for task in sorted(tasks, key=lambda t: t.split != "train"):
-            secret = list((hidden or {}).get(task.id, ()))
-            strings = list(names.texts_in(task.facts))
-            for part in sorted(_ids(task)):
-                self.ids.setdefault(part.casefold(), _owner(task))
-            self._take_names(task, strings, secret)
-            self._take_quotations(task, [text for _, text in strings], secret)
+        self._spoken: dict[str, Sequence[str]] = {}
+        self._said = set[str]()
+        ids = dict[str, str]()
+        # what a train task says is that task's: it comes last
+        for task in sorted(reversed(tasks), key=lambda t: t.split == "train"):
+            owner = _owner(task)
+            ids.update(
+                (part, owner)
+                for part in _ids(task)
+                if asked is None or asked >= {*names.WORDS.findall(part)}
+            )
+            if (known := (says or {}).get(task.id)) is not None:
+                self._take(task, owner, TaskSays(*json.loads(known)), asked)
+            else:
+                self._take(task, owner, read_task(task, (hidden or {}).get(task.id, ())), asked)
+        self.ids = ids
+        self._named_ids = names.Whole(reversed(ids))
         self._drop_what_many_say(tasks)
 
-    def _take_names(
-        self, task: Task, strings: Sequence[tuple[str, str]], secret: Sequence[str]
-    ) -> None:
+    def _take(self, task: Task, owner: str, says: TaskSays, asked: set[str] | None) -> None:
         package = names.package_of(task)
-        texts = "\n".join([task.group, *(text for _, text in strings)])
-        unseen = {n for n in names.identifiers("\n".join(secret)) if not names.is_usual(n)}
-        prompted = names.identifiers(task.prompt)
-        for name in prompted:
-            self._prompted[letters(name)].add(task.group)
-        for name in prompted | unseen | names.identifiers(texts):
-            self._identifiers.add(letters(name), package, task)
+        found = {
+            name: forms
+            for name, forms in says.names.items()
+            if asked is None or not asked.isdisjoint(forms)
+        }
+        for name, (own, *beginnings) in found.items():
+            if name in says.prompted:
+                self._prompted[own].add(task.group)
             if not self._is_of_packages(name):
-                self._own.add(letters(name))
-                if names.is_spoken(name):
-                    self._spoken[letters(name)] = names.word_parts(name)
-        for text in [
-            package,
-            task.group,
-            *(text for key, text in strings if key in _NAMING.split()),
-        ]:
-            for name in names.part_names(text, package):
-                if name.casefold() not in self.packages.top:
-                    self._parts.add(name.casefold(), package, task)
-
-    def _take_quotations(self, task: Task, facts: Sequence[str], secret: Sequence[str]) -> None:
-        for text in (task.prompt, *facts, *secret):
-            for run in names.run_keys(text):
-                self._runs.add(run, task.group, task)
-            for first, key in names.short_texts(text):
-                self._short.add(key, task.group, task)
-                self.starts.add(first)
-        for text in (*(text for text in facts if "\n" in text), *secret):
-            for line in names.code_lines(text):
-                self._lines.add(line, task.group, task)
+                self._own.add(own)
+                if beginnings:
+                    self._spoken.setdefault(own, beginnings)
+        runs = set[int]()
+        short = list[Sequence[str]]()
+        for at, text in enumerate(says.texts):
+            split = text.split()
+            for stretch in names.stretches(split, asked):
+                runs |= names.run_keys(stretch)
+            if at in says.short and (asked is None or asked >= {*split}):
+                short.append(split)
+            if at == 0 and owner != HELD:
+                self._said.update(split)
+        self.starts.update(words[0] for words in short)
+        lines = {(first, *line) for first, *line in says.lines if asked is None or first in asked}
+        self._identifiers.add({forms[0] for forms in found.values()}, package, owner)
+        parts = set(says.parts) if asked is None else asked & {*says.parts}
+        self._parts.add(parts - self.packages.top, package, owner)
+        self._runs.add(runs, task.group, owner)
+        self._short.add({*map(key_of, short)}, task.group, owner)
+        self._lines.add(lines, task.group, owner)
 
     def _drop_what_many_say(self, tasks: Sequence[Task]) -> None:
         """Keep what is some task's own.
@@ -137,17 +148,14 @@ class Scanner:
         owners = self._identifiers.owners
         self.identifiers = {k: owners[k] for k in owners if k in self._own and k not in self.known}
         self.spoken = self._spoken.keys() - self.known
-        parts = [self._spoken[k] for k in self.spoken]
-        self.beginnings = {"".join(words[: n + 1]) for words in parts for n in range(len(words))}
+        self.beginnings = set[str]().union(*(self._spoken[name] for name in self.spoken))
         nobodys = set(self._parts.many)
         if len(sources) == 1 < count:
             nobodys |= {source.casefold() for source in sources}
         self.names = {k: v for k, v in self._parts.owners.items() if k not in nobodys}
-        said = {word for _, prompt in self.prompts for word in split_words(prompt)}
         self.common = self._runs.many & self._runs.train | self._short.many
-        self.common |= {key_of([word]) for word in said}
-        quotations = self._runs.owners | self._short.owners
-        self.quotations = {k: v for k, v in quotations.items() if k not in self.common}
+        self.common |= {key_of([word]) for word in self._said}
+        self.quotations = self._runs.owners | self._short.owners
         self.openings = defaultdict[int, dict[str, str]](dict)
         for line, owner in self._lines.owners.items():
             if line not in self._lines.many:
@@ -295,9 +303,9 @@ class Scanner:
             if name.casefold() not in parent.words and len(name) >= least:
                 whose = self.names[name.casefold()]
                 yield name, f"names {name!r}{how}, a part of {whose}: say it in general"
-        folded = text.casefold()
-        for part, owner in self.ids.items():
-            if part in folded and part not in parent.folded and _mentions(folded, part):
+        for part in self._named_ids.find(text.casefold()):
+            if part not in parent.folded:
+                owner = self.ids[part]
                 whose = HELD if owner == HELD else f"the task {owner}"
                 yield part, f"names {part!r}{how}, {whose}: say what holds for any task"
 
@@ -344,22 +352,90 @@ class Scanner:
         return found
 
 
+class TaskSays(NamedTuple):
+    """What a task says, in values that JSON keeps. names: name -> its forms; prompted: those
+    in the prompt. texts: the words of
+    its prompt, and of its other texts; short: which of them are shorter than a run and tell
+    something."""
+
+    prompted: Collection[str]
+    names: Mapping[str, Sequence[str]]
+    parts: Collection[str]
+    texts: Sequence[str]
+    short: Collection[int]
+    lines: Collection[tuple[str, int, str]]
+
+
+def read_task(task: Task, secret: Sequence[str] = ()) -> TaskSays:
+    """Return what a task says, and texts of it that no agent is shown."""
+    package = names.package_of(task)
+    strings = list(names.texts_in(task.facts))
+    facts = [text for _, text in strings]
+    unseen = {n for n in names.identifiers("\n".join(secret)) if not names.is_usual(n)}
+    prompted = names.identifiers(task.prompt)
+    found = prompted | unseen | names.identifiers("\n".join([task.group, *facts]))
+    naming = [text for key, text in strings if key in _NAMING.split()]
+    parts = (names.part_names(text, package) for text in [package, task.group, *naming])
+    texts = [task.prompt, *facts, *secret]
+    split = [split_words(as_seen(text)) for text in texts]
+    code = (*(text for text in facts if "\n" in text), *secret)
+    return TaskSays(
+        prompted,
+        {name: names.forms_of(name) for name in found},
+        {name.casefold() for name in set[str]().union(*parts)},
+        [*map(" ".join, split)],
+        [at for at, text in enumerate(texts) if names.is_short(text, split[at])],
+        set[tuple[str, int, str]]().union(*map(names.code_lines, code)),
+    )
+
+
+def asked_words(texts: Iterable[str]) -> set[str]:
+    """Return what of a task can be found in one of these texts is made of: its words, and words
+    written as one."""
+    found = set[str]()
+    for text in texts:
+        found.update(names.WORDS.findall(text.casefold()))
+        for reading in readings(text):
+            tokens = names.identifiers(reading.text).union(names.TOKEN.findall(reading.text))
+            found.update(map(letters, tokens))
+            found.update(names.WORDS.findall(reading.text.casefold()))
+            words = split_words(reading.text)
+            ends = ((at, at + n) for n in range(1, RUN + 1) for at in range(len(words)))
+            found.update("".join(words[at:end]) for at, end in ends)
+    return found
+
+
+@cache
+def edition_of_guards() -> str:
+    """Return what changes whenever `read_task` may read a task otherwise, or count otherwise."""
+    files = sorted(path for path in Path(__file__).parent.glob("*.*") if path.is_file())
+    return digest([sys.version, *(path.read_text("utf-8") for path in files)])
+
+
 class _Shared:
-    """Things that tasks have: whose each is, which several have (`many`), and which some train task
-    has."""
+    """Things that tasks have: whose each is, the owner that came last, which several have (`many`),
+    and which some train task has."""
 
     def __init__(self) -> None:
         self.owners: dict[Any, str] = {}
-        self.many: set[Any] = set()
         self.train: set[Any] = set()
-        self._first: dict[Any, str] = {}
+        self._by = defaultdict[str, set[Any]](set)
 
-    def add(self, thing: Any, by: str, task: Task) -> None:
-        self.owners.setdefault(thing, _owner(task))
-        if self._first.setdefault(thing, by) != by:
-            self.many.add(thing)
-        if task.split == "train":
-            self.train.add(thing)
+    def add(self, things: set[Any], by: str, owner: str) -> None:
+        if things:
+            self.owners.update(dict.fromkeys(things, owner))
+            self._by[by] |= things
+            if owner != HELD:
+                self.train |= things
+
+    @cached_property
+    def many(self) -> set[Any]:
+        found = set[Any]()
+        seen = set[Any]()
+        for things in self._by.values():
+            found |= things & seen
+            seen |= things
+        return found
 
 
 class _Parent:
@@ -403,14 +479,10 @@ def _after(text: str, edit: Edit) -> str:
     return text.replace(edit.old, edit.new, 1) if edit.old in text and edit.old else text + edit.new
 
 
-def _ids(task: Task) -> set[str]:
+def _ids(task: Task) -> list[str]:
     """Return what stands for the task as a whole; a plain word does not."""
-    parts = {task.id, task.group, task.id.rpartition(":")[2]}
-    return {part for part in parts if len(part) > 4 and re.search(r"[^A-Za-z]", part)}
-
-
-def _mentions(text: str, part: str) -> bool:
-    return re.search(rf"(?<![\w.-]){re.escape(part)}(?![\w-])", text) is not None
+    parts = sorted({task.id, task.group, task.id.rpartition(":")[2]})
+    return [p.casefold() for p in parts if len(p) > 4 and re.search(r"[^A-Za-z]", p)]
 
 
 @lru_cache(maxsize=8)
@@ -418,4 +490,6 @@ def _read_texts(texts: tuple[str, ...]) -> tuple[frozenset[str], frozenset[int]]
     """Return (identifiers, quotations) of more texts: an optimizer asks about many edits and the
     same attempts."""
     found = {letters(name) for text in texts for name in names.identifiers(text)}
-    return frozenset(found), frozenset(run for text in texts for run in names.run_keys(text))
+    return frozenset(found), frozenset(
+        run for text in texts for run in names.run_keys(split_words(as_seen(text)))
+    )

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from itertools import pairwise
+from functools import cache, lru_cache
+from hashlib import blake2b
+from itertools import accumulate, chain, pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -23,14 +25,22 @@ RUN = 8
 """Words in a row that make a quotation."""
 LEAST = 4
 """So many words of a shorter text are a quotation too, or fewer when one of them is telling."""
+MANYWORDS = 1 << 16
+"""Of which it is remembered what they are."""
 SHORTEST = 20
 """Characters without spaces of a line of code that is nobody's own when it is shorter."""
+WORDS = re.compile(r"\w+")
+_STRETCH = re.compile(rb"\x01{%d,}" % RUN)
 WORD = re.compile(r"\b[A-Za-z_]\w+")
 TOKEN = re.compile(r"[A-Za-z_][\w-]+")
 _LONG = re.compile(r"[\w./:-]{400,}")
 _TEST = re.compile(r"[\w./-]+\.py::[\w:]+", re.I)
 _PATH = re.compile(r"(?:[\w.-]+/)*[\w-]+\.py\b|(?:[\w.-]+/)+[\w-]+\.\w{1,5}\b", re.I)
 _FILE = re.compile(r"^\S{1,400}\.\w{1,5}$")
+_PART = re.compile(r"[A-Za-z]\w+")
+_PYTHON = re.compile(r"\.py\b")
+_SOURCE = re.compile(r"[-=@]+v?\d.*$")
+_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _BETWEEN = re.compile(r"[\W_]+")
 _QUOTED = re.compile(r"\n[ \t>]*")
 _DOTTED = re.compile(r"\b[A-Za-z_]\w+(?:\.[A-Za-z_]\w+)+")
@@ -60,7 +70,7 @@ def files_of(tasks: Iterable[Task]) -> set[str]:
 def package_of(task: Task) -> str:
     """Return the source in domain:source:id, without a version: `sqlparse-0.4.3` is sqlparse."""
     parts = task.id.split(":")
-    return re.sub(r"[-=@]+v?\d.*$", "", parts[1] if len(parts) > 2 else parts[0])
+    return _SOURCE.sub("", parts[1] if len(parts) > 2 else parts[0])
 
 
 def texts_in(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
@@ -84,24 +94,30 @@ def identifiers(text: str) -> set[str]:
     """Return all that reads as a name of something in code, but for Python's own."""
     if not text:
         return set()
-    text = _LONG.sub(_pieces, text)  # the patterns below look at a run as often as it is long
-    found = set(_TEST.findall(text))
-    for path in _PATH.findall(text):
+    if len(text) >= 400:
+        text = _LONG.sub(_pieces, text)  # the patterns below look at a run as often as it is long
+    found = set(_TEST.findall(text)) if "::" in text else set()
+    for path in _PATH.findall(text) if "/" in text or ".py" in text.lower() else ():
         if PurePosixPath(path).name not in _FILES.split():
             found |= {path, PurePosixPath(path).name}
-    for dotted in _DOTTED.findall(text):
+    for dotted in _DOTTED.findall(text) if "." in text else ():
         first, second = dotted.split(".")[:2]
         if first in _library_modules() or first in _EVERYWHERE or dotted.endswith(".py"):
             continue
         # dict.fromkeys is Python's, dict.of_this_task is not
         if not (_is_library_class(first) and _is_pythons(second)):
             found.add(dotted)
-    for word in WORD.findall(text):
-        if (_SNAKE.fullmatch(word) or _CAMEL.fullmatch(word)) and not (
-            _is_pythons(word) or word.casefold() in _ordinary_words()
-        ):
-            found.add(word)
-    return found
+    return found.union(filter(_is_name, WORD.findall(text)))
+
+
+@lru_cache(maxsize=MANYWORDS)
+def _is_name(word: str) -> bool:
+    """Whether a word is written as names in code are, and is nobody's."""
+    return (
+        (_SNAKE.fullmatch(word) or _CAMEL.fullmatch(word)) is not None
+        and not _is_pythons(word)
+        and word.casefold() not in _ordinary_words()
+    )
 
 
 def _pieces(run: re.Match[str]) -> str:
@@ -125,21 +141,27 @@ def letters(name: str) -> str:
 
 def word_parts(name: str) -> list[str]:
     """Return the words of a name: bump_prerelease and bumpPrerelease -> bump, prerelease."""
-    return [part.casefold() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
+    return [part.casefold() for part in _PARTS.findall(name)]
 
 
 def _is_strange(word: str) -> bool:
     return len(word) >= 4 and word not in _ordinary_words() and not _is_pythons(word)
 
 
-def is_spoken(name: str) -> bool:
-    """Whether a name can be told from plain words when it is written as words."""
+def forms_of(name: str) -> list[str]:
+    """Return the letters of a name, and what it may begin with where it can be told from plain
+    words when it is written as words."""
+    return [letters(name), *accumulate(_spoken_words(name))]
+
+
+def _spoken_words(name: str) -> list[str]:
+    """Return the words of a name that can be told from plain words when it is written as words; []
+    of another."""
     if not (_SNAKE.fullmatch(name) or _CAMEL.fullmatch(name)):
-        return False
+        return []
     parts = word_parts(name)
-    return len(parts) >= 2 and (
-        any(map(_is_strange, parts)) or len(parts) >= (4 if parts[0] == "test" else 5)
-    )
+    strange = any(map(_is_strange, parts)) or len(parts) >= (4 if parts[0] == "test" else 5)
+    return parts if len(parts) >= 2 and strange else []
 
 
 def is_telling(token: str) -> bool:
@@ -154,13 +176,11 @@ def is_telling(token: str) -> bool:
 def part_names(text: str, package: str) -> set[str]:
     """Return the single words in the name of a package, module or function: pkg/engine/lexer.py ->
     pkg, engine, lexer."""
-    words = {
-        word for word in re.findall(r"[A-Za-z]\w+", re.sub(r"\.py\b", "", text)) if len(word) > 2
-    }
     return {
         word
-        for word in words
-        if not _SNAKE.fullmatch(word)
+        for word in _PART.findall(_PYTHON.sub("", text) if ".py" in text else text)
+        if len(word) > 2
+        and not _SNAKE.fullmatch(word)
         and (
             not _is_pythons(word)
             or (word == package and word.casefold() not in _library_modules() | _EVERYWHERE)
@@ -206,22 +226,58 @@ def split_words(text: str) -> list[str]:
 
 
 def key_of(words: Sequence[str]) -> int:
-    """Return a run of words in eight bytes: a domain has a million of them."""
-    return hash(tuple(words))
+    """Return a run of words in eight bytes, the same in each process of one Python: a domain has a
+    million of them."""
+    return hash(tuple(map(_number, words)))
 
 
-def run_keys(text: str) -> set[int]:
-    words = split_words(as_seen(text))
-    runs = (words[at : at + RUN] for at in range(len(words) - RUN + 1))
-    return {key_of(run) for run in runs if not (_is_small_number(run[0]) and _is_counting(run))}
+@lru_cache(maxsize=MANYWORDS)
+def _number(word: str) -> int:
+    # Python's own hash of a text is another one in each process
+    return int.from_bytes(blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
-def short_texts(text: str) -> list[tuple[str, int]]:
-    """Return (first word, key) of a text that is shorter than a run, when it tells anything."""
-    words = split_words(as_seen(text)) if len(text) < 50 * RUN else []
+def run_keys(words: Sequence[str]) -> set[int]:
+    numbers = [*map(_number, words)]
+    return {
+        hash(tuple(numbers[at : at + RUN]))
+        for at in range(len(words) - RUN + 1)
+        if not (_is_small_number(words[at]) and _is_counting(words[at : at + RUN]))
+    }
+
+
+def stretches(words: Sequence[str], asked: set[str] | None) -> list[Sequence[str]]:
+    """Return the words in which runs are; asked: only such runs as are made of these."""
+    if asked is None or len(words) < RUN:
+        return [words]
+    mask = bytes(map(asked.__contains__, words))
+    return [words[found.start() : found.end()] for found in _STRETCH.finditer(mask)]
+
+
+def is_short(text: str, words: Sequence[str]) -> bool:
+    """Whether a text of these words is shorter than a run, and tells anything."""
     told = len(words) >= LEAST or any(map(_is_telling, words))
     told = told and not all(map(_is_small_number, words))
-    return [(words[0], key_of(words))] if words and len(words) < RUN and told else []
+    return 0 < len(words) < RUN and told and len(text) < 50 * RUN
+
+
+class Whole:
+    """Finds which of many casefolded names stand in a text, not as a part of a longer one."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        words = {name: WORDS.findall(name) for name in names}
+        common = Counter(chain.from_iterable(words.values()))
+        self._names = defaultdict[str, list[tuple[int, str]]](list)
+        for at, (name, parts) in enumerate(words.items()):
+            self._names[min(parts, key=common.__getitem__, default="")].append((at, name))
+
+    def find(self, text: str, after: str = r"\w-") -> Iterator[str]:
+        """Yield those that stand in a casefolded text, in their own order. after: what does not
+        follow one."""
+        words = {"", *WORDS.findall(text)} & self._names.keys()
+        for _, name in sorted(chain.from_iterable(map(self._names.__getitem__, words))):
+            if name in text and re.search(rf"(?<![\w.-]){re.escape(name)}(?![{after}])", text):
+                yield name
 
 
 def _is_small_number(word: str) -> bool:

@@ -23,6 +23,7 @@ from recreate.lessons.store import LessonStore
 from recreate.memory import documents
 from recreate.memory.database import Database
 from recreate.memory.embedders.hashed import Hashed
+from recreate.memory.held_out import edition
 from recreate.memory.index.vectors import key_of
 from recreate.memory.store import ExperienceStore
 from recreate.plugins.memory_tools import forget as forgetting
@@ -93,6 +94,9 @@ def test_no_byte_of_a_forgotten_attempt_stays_in_any_file_of_memory(
     before = holding(folder, WORD)
     assert any("blobs" in name for name in before)
     assert any("memory.sqlite" in name for name in before)
+    keep(workspace, Lesson(id="mind-it", title="Mind it", body="Mind what you mend."))
+    assert memory.recall("mind", 9, {"grain": "lesson"}, "agent"), "what it says is noted"
+    assert any(name[0].startswith("5ec12e70aaaa") for name in memory.metadata.noted(edition()))
     assert cli(["memory", "forget", "5ec12e70aaaa", "--yes"]) == 0
     assert holding(folder, WORD) == []
     again = ExperienceStore(workspace, "hashed")
