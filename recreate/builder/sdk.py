@@ -22,6 +22,7 @@ from recreate.agents.scaffold import Scaffold
 from recreate.agents.workplace import try_servers
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault, Interrupted
+from recreate.api.plugins import names
 from recreate.api.ports import (
     Domain,
     Embedder,
@@ -32,6 +33,7 @@ from recreate.api.ports import (
     Preparable,
     SandboxBackend,
 )
+from recreate.api.registry import find
 from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.theirs import boundary, spelled
 from recreate.api.types import Experience, Revision, Split, Task, Verdict
@@ -289,6 +291,8 @@ def improve(
         session.replay.check_agent(seed.name, seed.digest)
     session.say("seed", {"scaffold": seed, "session": session})
     built = build_loop(session, seed, review=review)
+    for name in names("ending"):
+        find("ending", name)(session, built)
     session.journal.add("end", status=built.status, scaffold=built.scaffold.digest)
     if session.replay is not None:
         session.replay.check_end(built.scaffold.digest)

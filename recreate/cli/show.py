@@ -195,7 +195,9 @@ class _ShownRun:
             "scaffold": {"digest": self.final} if self.final else None,
             "validation": facts.verdict.model_dump(mode="json") if facts.verdict else None,
             "attempts": {split: n._asdict() for split, n in facts.attempts.items()},
-            "revisions": [revision_record(r) for r in self.revisions],
+            "revisions": [
+                {**revision_record(r), "parts": facts.parts[r.id]} for r in self.revisions
+            ],
             "date": self.run.date,
             "command": self.run.command,
             "spend": facts.spend.record(),
@@ -271,9 +273,11 @@ def _write_page(folder: Path | None, what: str, revision: str, page: str, as_jso
 def _show_revision(run: Run, text: str, as_json: bool) -> None:
     from recreate.agents import scaffold as scaffolds
     from recreate.agents.history import History
+    from recreate.viewer.facts import RunFacts
     from recreate.viewer.markdown import revision_record
 
-    revisions = run.revisions()
+    facts = RunFacts(run)
+    revisions = facts.revisions
     found = [r for r in revisions if r.id.startswith(text)]
     if len(found) != 1:
         raise BadInput(
@@ -286,9 +290,9 @@ def _show_revision(run: Run, text: str, as_json: bool) -> None:
     changed = scaffolds.diff(history.read(revision.parent), history.read(revision.id))
     answer(
         as_json,
-        {**revision_record(revision), "diff": changed},
+        {**revision_record(revision), "parts": facts.parts[revision.id], "diff": changed},
         f"{_fate(revision)} {revision.id}, from {revision.parent}, round {revision.round + 1}",
-        _fill("edits", revision=revision),
+        _fill("edits", revision=revision, facts=facts),
         "",
         changed.rstrip("\n"),
     )

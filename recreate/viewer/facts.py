@@ -3,7 +3,7 @@ are views of them."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +14,8 @@ from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold
 from recreate.api import paths
 from recreate.api.errors import BadInput
+from recreate.api.plugins import names
+from recreate.api.registry import find
 from recreate.api.shapes import JsonDict
 from recreate.api.types import Change, Lesson, Revision, Study, Usage, Verdict
 from recreate.lessons import draws
@@ -187,6 +189,16 @@ class RunFacts:
     @cached_property
     def revisions(self) -> list[Revision]:
         return self.run.revisions()
+
+    @cached_property
+    def parts(self) -> Mapping[str, list[JsonDict]]:
+        """Revision -> what became of each part that it changed, as plug-ins tell it: `text` in a
+        line, and `remark` what a reader of the agent has to know."""
+        found = defaultdict[str, list[JsonDict]](list)
+        for name in names("account"):
+            for id, parts in find("account", name)(self.run).items():
+                found[id] += parts
+        return found
 
     @cached_property
     def waiting(self) -> Revision | None:

@@ -41,6 +41,7 @@ def result(facts: RunFacts, path: str) -> JsonDict:
                 "kept": r.kept,
                 "review": r.review,
                 "verdict": r.verdict.model_dump(mode="json"),
+                "parts": facts.parts[r.id],
             }
             for r in built.revisions
         ],
