@@ -7,8 +7,13 @@ The browser says so: in Host by which name it was sent, in Origin and Sec-Fetch-
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from recreate.api.paths import home
 
 NAMES = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?", re.IGNORECASE)
 
@@ -32,3 +37,19 @@ def find_foreign_change(header: Callable[[str], str | None]) -> str:
     if not own or header("sec-fetch-site") not in (None, "", "same-origin", "none"):
         return "only a program, or a page of this server, may change something"
     return find_stranger(header)
+
+
+def key_file(port: int) -> Path:
+    """Return where the key that a server of ours takes on a port stands while it runs, after the
+    process that runs it."""
+    return home() / "servers" / str(port)
+
+
+def served_key(host: str, port: int | None) -> str:
+    """Return the key that a server of ours takes there; '' where none runs."""
+    with suppress(OSError, ValueError):
+        if port and NAMES.fullmatch(host):
+            pid, key = key_file(port).read_text("ascii").split()
+            os.kill(int(pid), 0)
+            return key
+    return ""

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from pydantic_core import from_json
 
 from recreate.api.errors import BadInput, Fault, Refused, Transient
+from recreate.api.loopback import served_key
 from recreate.api.ports import Price
 from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Call, Message, Reply, digest
@@ -53,6 +54,7 @@ class OpenAI:
     """`openai:URL#MODEL`, for up to as many threads at once as there are callers.
 
     key_env   the variable with the key; by default OPENAI_API_KEY, else LLM_API_KEY; '' sends none
+    key       the key itself; a server of ours on this machine is asked with its own
     timeout   seconds that a call may take from its beginning to its end, unless `reply` is told
               otherwise
     extra     further fields of every request's body
@@ -71,6 +73,7 @@ class OpenAI:
         *,
         price: Price | None = None,
         key_env: str | None = None,
+        key: str = "",
         timeout: float = TIMEOUT_SECONDS,
         extra: JsonMap | None = None,
         drop: Collection[str] = (),
@@ -110,7 +113,7 @@ class OpenAI:
         own = self.url.rstrip("/") == os.environ.get("LLM_API_BASE", "").rstrip("/")
         names = (key_env,) if key_env is not None else (_KEYS[::-1] if own else _KEYS)
         self.key_env = next((n for n in names if n and os.environ.get(n)), names[0])
-        self._key = os.environ.get(self.key_env, "").strip() if self.key_env else ""
+        self._key = key or served_key(host, port) or os.environ.get(self.key_env, "").strip()
         if not self._key.isprintable() or not self._key.isascii():
             raise BadInput(
                 f"the key in {self.key_env} has odd characters",

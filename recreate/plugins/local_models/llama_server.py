@@ -60,6 +60,7 @@ def main() -> None:
     # llama.cpp lets any page read what it answers
     p.cors_origins, p.cors_origins_explicit = f"http://127.0.0.1:{args.port}", True
     p.cors_credentials = False
+    p.api_keys = [key] if (key := os.environ.pop("RECREATE_SERVER_KEY", "")) else []
     p.cpuparams.n_threads = args.threads
     p.cpuparams_batch.n_threads = args.threads
     p.n_parallel = args.parallel

@@ -128,7 +128,9 @@ class ServedModel:
         self, progress: Progress | None = None, say: Say | None = None
     ) -> tuple[Server, OpenAI]:
         server = _share(self._what, self.config, progress, say)
-        return server, OpenAI(f"{server.url}#{server.launch.name}", price=FREE, key_env="")
+        return server, OpenAI(
+            f"{server.url}#{server.launch.name}", price=FREE, key_env="", key=server.key
+        )
 
     def _end(self) -> None:
         if self._running is not None:

@@ -19,6 +19,7 @@ import http.client
 import json
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -33,6 +34,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 from recreate.api.errors import BadInput, Fault
+from recreate.api.loopback import key_file
 from recreate.api.registry import missing
 from recreate.api.shapes import JsonDict, JsonMap
 from recreate.plugins.local_models import catalog, supervisor
@@ -41,6 +43,9 @@ from recreate.storage.download import Progress
 HOST = "127.0.0.1"
 
 Engine = Literal["auto", "vllm", "transformers", "xllamacpp"]
+KEY_VARIABLES = ("RECREATE_SERVER_KEY", "VLLM_API_KEY")
+"""The variables in which a server finds its key: a command line is shown to other users."""
+
 ENGINES: tuple[str, ...] = get_args(Engine)
 
 VLLM_PYTHON = "--vllm-python FOLDER_OR_PYTHON, or RECREATE_VLLM_PYTHON"
@@ -335,6 +340,8 @@ class Server:
         self.url = f"http://{HOST}:{launch.port}/v1"
         self.users = 1
         """How many models ask it, where several do; `served` beside this module counts them."""
+        self.key = f"sk-{secrets.token_hex(24)}"
+        """What it is to be asked with: no page of a website knows it."""
         self._loaded: set[str] = set()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed in stop()
         self._process = subprocess.Popen(
@@ -342,10 +349,19 @@ class Server:
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            env={k: v for k, v in os.environ.items() if not _SECRET.search(k)} | dict(launch.env),
+            env={k: v for k, v in os.environ.items() if not _SECRET.search(k)}
+            | {**launch.env, **dict.fromkeys(KEY_VARIABLES, self.key)},
             start_new_session=True,
         )
         self.pid = self._process.pid
+        self.key_file = key_file(launch.port)
+        with contextlib.suppress(OSError):  # for other programs: a read-only home keeps none
+            self.key_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.key_file.unlink(missing_ok=True)
+            with os.fdopen(
+                os.open(self.key_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w"
+            ) as f:
+                f.write(f"{self.pid} {self.key}\n")
 
     def __enter__(self) -> Self:
         return self
@@ -446,6 +462,9 @@ class Server:
                 time.sleep(0.05)
         self._process.wait(10.0)
         self._log.close()
+        with contextlib.suppress(OSError):
+            if self.key in self.key_file.read_text("ascii"):
+                self.key_file.unlink()
 
     def last_words(self) -> str:
         """What it wrote last that tells why, to be appended to a message."""
@@ -453,7 +472,8 @@ class Server:
             file = self._log.fileno()
             # the child writes through the same description: a seek would move where it writes
             tail = os.pread(file, 40_000, max(0, os.fstat(file).st_size - 40_000))
-            lines = [line.strip() for line in tail.decode("utf-8", "replace").splitlines()]
+            text = tail.decode("utf-8", "replace").replace(self.key, "sk-...")
+            lines = [line.strip() for line in text.splitlines()]
         except (OSError, ValueError):
             return ""
         lines = [line for line in lines if line]
@@ -483,7 +503,7 @@ class Server:
                 method,
                 path,
                 json.dumps(body) if body is not None else None,
-                {"Content-Type": "application/json"},
+                {"Content-Type": "application/json", "Authorization": f"Bearer {self.key}"},
             )
             answer = wire.getresponse()
             return answer.status, answer.read().decode("utf-8", "replace")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -97,8 +98,8 @@ def answer(models: ServedNames, path: str, body: JsonDict) -> Any:
     return out
 
 
-def handler(models: ServedNames) -> type[BaseHTTPRequestHandler]:
-    """The request handler over these models."""
+def handler(models: ServedNames, key: str = "") -> type[BaseHTTPRequestHandler]:
+    """The request handler over these models. key: with which it is to be asked."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -128,6 +129,9 @@ def handler(models: ServedNames) -> type[BaseHTTPRequestHandler]:
                 if self.headers.get_content_type() != "application/json":
                     words = "send JSON: content-type: application/json"
                     self._send(415, {"error": {"message": words}})
+                    return
+                if key and self.headers.get("Authorization") != f"Bearer {key}":
+                    self._send(401, {"error": {"message": "the key of this server is not given"}})
                     return
                 body = json.loads(text)
                 self._send(200, answer(models, self.path, body))
@@ -183,8 +187,9 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--context", type=int, default=None)
     args = parser.parse_args()
+    key = os.environ.pop("RECREATE_SERVER_KEY", "")
     models = ServedNames(args.name or Path(args.model).name, args.model, args.context)
-    ThreadingHTTPServer(("127.0.0.1", args.port), handler(models)).serve_forever()
+    ThreadingHTTPServer(("127.0.0.1", args.port), handler(models, key)).serve_forever()
 
 
 if __name__ == "__main__":

@@ -359,8 +359,9 @@ def serve(
             server.wait(stop=ended)
             if not ended.is_set():
                 record = {"url": server.url, "model": launch.name, "pid": server.pid}
+                record["key_file"] = str(server.key_file)
                 text = f"--model openai:{server.url}#{launch.name} --price 0,0   (pid {server.pid})"
-                answer(as_json, record, text)
+                answer(as_json, record, text, f"other programs: the key in {server.key_file}")
             while not ended.wait(1.0):
                 if not server.alive():
                     raise Fault(

@@ -374,4 +374,4 @@ class Served(ServedModel):
         server.load(name, self.folder)
         # as `base` draws and says it: top_k 0 is all, and a stop mark is part of the answer
         extra = {"top_k": self.base.override.get("top_k") or -1, "include_stop_str_in_output": True}
-        return OpenAI(f"{server.url}#{name}", price=FREE, key_env="", extra=extra)
+        return OpenAI(f"{server.url}#{name}", price=FREE, key_env="", key=server.key, extra=extra)

@@ -99,7 +99,8 @@ def test_no_page_reads_what_llama_cpp_answers(gguf: Path) -> None:
     with Server(plan(gguf, ServeConfig(context=256))) as server:
         server.wait()
         asked = urllib.request.Request(
-            f"{server.url}/models", headers={"Origin": "http://evil.example"}
+            f"{server.url}/models",
+            headers={"Origin": "http://evil.example", "Authorization": f"Bearer {server.key}"},
         )
         with urllib.request.urlopen(asked) as answer:
             said = answer.headers["Access-Control-Allow-Origin"]
