@@ -37,6 +37,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--whole",
+        action="store_true",
+        help="with -m audit: every exploit at each row, hours; else each at one row or two",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """With `-n`: what is not compiled yet is compiled once, by all cores, and not by each
     worker."""

@@ -54,8 +54,8 @@ def misplaced(path: Path) -> BadInput | None:
 
 def _explain_kind(e: OSError, place: Path) -> BadInput | None:
     """Return what is wrong with the kind of thing at the place of an error, if that is why."""
-    if e.errno == errno.EEXIST:
-        place = place / "it"  # a folder was to be made there, to hold something
+    if e.errno in (errno.EEXIST, errno.ENOTDIR):
+        place = place / "it"  # a folder was wanted there, to hold something
     return misplaced(place) if e.errno in _KINDS else None
 
 

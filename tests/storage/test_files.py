@@ -258,6 +258,8 @@ def test_a_file_among_the_folders_above_is_said_and_left_alone(tmp_path: Path) -
     for below in ("x", "x/y"):
         with pytest.raises(BadInput, match="notes is no folder, and must be one"):
             write(tmp_path / "notes" / below, "x")
+    with pytest.raises(BadInput, match="notes is no folder, and must be one"), disk(tmp_path):
+        make_private(tmp_path / "notes", mark="ours")
     assert (tmp_path / "notes").read_text() == "mine"
     assert misplaced(tmp_path / "not" / "yet" / "there") is None
 

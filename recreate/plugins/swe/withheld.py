@@ -175,6 +175,7 @@ def rewrite(
     plainly  claims of which only is told whether they are true        off  claims that stay as they
              are
     whole  tests of which nothing is cut out but what is withheld itself
+    A test that Hypothesis hands what it draws is left out: how often it claims something is chance.
     A file that is not Python counts as absent. Raises RecursionError for one that is nested too
     deep.
     """
@@ -182,7 +183,9 @@ def rewrite(
     made = Rewritten()
     places = {test: tuple(test.split("::")) for test in tests}
     wanted = {
-        test: node for test, place in places.items() if (node := suite.function(place)) is not None
+        test: node
+        for test, place in places.items()
+        if (node := suite.function(place)) is not None and not _has_mark(node, "given")
     }
     suite.load()
     number = 0
@@ -404,7 +407,7 @@ class _Suite:
                 test = (
                     isinstance(node, Function)
                     and node.name.startswith("test")
-                    and not _fixture(node)
+                    and not _has_mark(node, "fixture")
                 )
                 if not test or id(node) in kept or node.name in named:  # type: ignore[attr-defined]
                     left.append(node)
@@ -473,7 +476,7 @@ class _Suite:
         gives it."""
         home = self._homes[id(node)]
         near = file == home and isinstance(call.func, ast.Name) and call.func.id == node.name
-        name = helper.name if node is not helper and _fixture(helper) else node.name
+        name = helper.name if node is not helper and _has_mark(helper, "fixture") else node.name
         return near or self._place(file, call.func) == (home, name)
 
     def write_files(self, chosen: Iterable[int]) -> dict[str, str]:
@@ -501,9 +504,9 @@ def _on_self(call: ast.Call) -> str:
     return func.attr if own else ""  # type: ignore[attr-defined]
 
 
-def _fixture(node: Function) -> bool:
+def _has_mark(node: Function, name: str) -> bool:
     marks = (mark.func if isinstance(mark, ast.Call) else mark for mark in node.decorator_list)
-    return any("fixture" in (getattr(mark, "attr", ""), getattr(mark, "id", "")) for mark in marks)
+    return any(name in (getattr(mark, "attr", ""), getattr(mark, "id", "")) for mark in marks)
 
 
 class _Purity:

@@ -240,7 +240,8 @@ class Promptfoo(OtherChat):
             yield {
                 "task": str(test.get("description") or result.get("testIdx", "")),
                 "model": object_of(result.get("provider")).get("id"),
-                "score": success if score is None or (score == 1) != success else score,
+                "score": score if (score == 1) == success else success,
+                "success": success,
                 "evidence": object_of(result.get("gradingResult")).get("reason"),
                 "error": error if said is None else "",
                 "messages": messages,

@@ -128,6 +128,7 @@ class TestsScorer(Scorer):
     does not."""
 
     name = "tests"
+    version = 2
     settings = ("seconds", "answer_file")
     columns: Mapping[str, Sequence[str]] = {
         "answer": ("tests", "test"),

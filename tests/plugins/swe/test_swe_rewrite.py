@@ -463,6 +463,20 @@ def test_a_test_that_stays_whole_loses_only_what_is_withheld() -> None:
     assert told(made) == ["value"]
 
 
+@pytest.mark.parametrize(
+    "mark", ["@given(integers())", "@hypothesis.given(x=st.text())", "@settings(a=1)\n@given(y)"]
+)
+def test_what_hypothesis_draws_is_asked_nothing(mark: str) -> None:
+    """How many examples come to an assertion is chance, and goes by the tested code's constants."""
+    text = f"{mark}\ndef test_a(x):\n    assert f(x) == 3\n\ndef test_b():\n    assert f(1) == 2\n"
+    made = rewritten(text, "test_a", "test_b")
+    assert set(made.tests) == {"t.py::test_b"}
+    assert told(made) == ["value"]
+    assert "test_a" not in made.files["t.py"]
+    alone = rewritten(text, "test_a")
+    assert (alone.tests, alone.claims) == ({}, [])
+
+
 def test_rows_of_another_shape_stay_as_they_are() -> None:
     made = rewritten(
         """
