@@ -164,6 +164,10 @@ WINDOW = "This model's maximum context length is {} tokens"
          " contains 3600 characters (more than 0 characters, which is the upper bound for 0 input"
          " tokens).", 16384, 8192),
         ("Please reduce the length of the messages or completion.", 300, 256),
+        (WINDOW.format(256) + ". However, you requested 1024 output tokens.", 1024, 512),
+        # exactly as many as a reply may at least have
+        (WINDOW.format(8192) + " and your request has 7936 input tokens", 1024, 256),
+        (WINDOW.format(8192) + " and your request has 7937 input tokens", 1024, 0),
         # nothing, where less does not help
         (WINDOW.format(8192) + ". However, your messages resulted in 8227 tokens.", 1024, 0),
         (WINDOW.format(8192) + " and your request has 8100 input tokens", 1024, 0),
@@ -438,3 +442,32 @@ def test_how_long_an_endpoint_wants_one_to_wait_is_read_from_its_words_too(
 def test_an_error_of_any_shape_is_read(body: Any) -> None:
     assert read_error(body).words
     assert chat.failure("x", 400, read_error(body).text).code == "http-400"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"error": {"message": "a", "detail": "b", "msg": "c"}}, "a"),
+        ({"detail": "b", "msg": "c"}, "b"),
+        ({"message": "", "msg": "c"}, "c"),
+        ({"error": {"status": 3}}, "{'status': 3}"),
+        ([{"error": {"message": "first"}}, {"error": {"message": "second"}}], "first"),
+        ("x" * 20_000, "x" * 10_000),
+        ({"message": "x" * 20_000}, "x" * 10_000),
+        ({"message": "a", "metadata": {"raw": "b"}}, "a: b"),
+        ({"message": "a", "metadata": {"raw": 3}}, "a"),
+        ({"message": "a", "metadata": {"raw": "x" * 20_000}}, "a: " + "x" * 9_997),
+    ],
+)
+def test_an_endpoints_words_are_the_most_telling_that_it_has(body: Any, words: str) -> None:
+    assert read_error(body).words == words
+
+
+def test_what_an_error_says_beside_its_words_tells_what_it_means() -> None:
+    said = read_error({"message": "A", "code": "B", "type": "C", "status": "D", "details": ["E"]})
+    assert said.text == "a b c d ['e']"
+    said = read_error(
+        {"param": "stop", "detail": [{"loc": ["body", "seed", 0]}, "x", {"loc": None}, {}]}
+    )
+    assert said.fields == {"stop", "body", "seed"}
+    assert read_error({"param": None, "detail": "x"}).fields == frozenset()
