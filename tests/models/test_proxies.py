@@ -126,6 +126,23 @@ def test_what_a_proxys_address_says_is_read(
     assert found.headers == (sent if key else {})
 
 
+@pytest.mark.parametrize(
+    ("spared", "port", "straight"),
+    [
+        ("api.example:80", None, True),
+        ("api.example:443", None, False),
+        ("api.example:79", None, False),
+        ("api.example:8080", 8080, True),
+    ],
+)
+def test_a_spared_port_of_http_is_80_where_none_is_said(
+    monkeypatch: pytest.MonkeyPatch, spared: str, port: int | None, straight: bool
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", "http://10.9.9.9:3128")
+    monkeypatch.setenv("NO_PROXY", spared)
+    assert (find_proxy("http", "api.example", port) is None) == straight
+
+
 def test_a_proxy_that_spares_a_host_is_not_even_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "socks5h://10.0.0.1:1080")
     with Stub() as stub:

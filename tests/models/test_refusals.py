@@ -12,7 +12,7 @@ from recreate.api.errors import Refused, Transient
 from recreate.api.types import Call, Message, Reply
 from recreate.models import chat
 from recreate.models.openai import OpenAI
-from recreate.models.refusals import read_error, reply_room, too_long
+from recreate.models.refusals import Concessions, read_error, reply_room, too_long
 from tests.stub import Stub
 
 CALL = Call(run="run", attempt="attempt", step=7)
@@ -471,3 +471,20 @@ def test_what_an_error_says_beside_its_words_tells_what_it_means() -> None:
     )
     assert said.fields == {"stop", "body", "seed"}
     assert read_error({"param": None, "detail": "x"}).fields == frozenset()
+
+
+def test_only_a_blank_text_beside_tool_calls_is_null_where_that_is_refused() -> None:
+    calls: Any = [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    sent: list[Message] = [
+        {"role": "user", "content": " "},
+        {"role": "assistant", "content": "I ask.", "tool_calls": calls},
+        {"role": "assistant", "content": " \n", "tool_calls": calls},
+        {"role": "assistant", "content": " ", "tool_calls": []},
+    ]
+    found = Concessions(lambda told: None)
+    assert found.messages(sent) == sent
+    assert found.learn(read_error("content must be non-empty"), [], sent)
+    assert [m["content"] for m in found.messages(sent)] == [" ", "I ask.", None, " "]
+    assert sent[2]["content"] == " \n"
+    never_blank = Concessions(lambda told: None)
+    assert not never_blank.learn(read_error("content must be non-empty"), [], sent[:2])
