@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from recreate.api.errors import OUTAGE, BadInput, Fault, Interrupted, OutOfBudget, Refused
-from recreate.api.types import Experience
+import recreate
+from recreate.api.errors import (
+    IMAGE,
+    OUTAGE,
+    UNSOUND,
+    BadInput,
+    Fault,
+    Interrupted,
+    OutOfBudget,
+    Refused,
+)
+from recreate.api.ports import SandboxBackend
+from recreate.api.types import Experience, Grade, Task, Trace
+from recreate.models.scripted import Scripted
 from recreate.runs import attempts
-from recreate.runs.attempts import Score, Work, how, stretch_of
+from recreate.runs.attempts import Score, Work, how, read_experience, stretch_of
 from recreate.runs.budget import CELL_BUDGET
+from recreate.runs.reader import Run
+from tests.toy import Toy, script
 
 CELL_OUT = OutOfBudget("the cell's cap is reached", fix="", code=CELL_BUDGET)
 
@@ -199,3 +215,126 @@ def test_too_few_to_say_anything_are_written_in_the_end() -> None:
     run.beginning.release()
     run.beginning.release()
     assert run.done == ["write a", "write b"]
+
+
+# faults of ours
+
+
+class Breaking(Toy):
+    """Cannot grade some tasks: each time it fails by the next of these faults, then it grades."""
+
+    def __init__(self, faults: dict[str, list[Exception]]) -> None:
+        self.faults = {task: list(each) for task, each in faults.items()}
+        self.asked: list[str] = []
+
+    def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
+        self.asked.append(task.id)
+        if left := self.faults.get(task.id):
+            raise left.pop(0)
+        return super().grade(task, trace, backend)
+
+
+def bench(domain: Toy, **settings: Any) -> dict[tuple[str, int], float]:
+    """Return the score of each attempt that was graded, by task and repeat."""
+    how: dict[str, Any] = {"memory.embedder": "hashed", "jobs": 1, **settings}
+    (result,) = recreate.bench(
+        "seed",
+        domain,
+        split="train",
+        model=Scripted.of(script()),
+        out="runs/b",
+        **how,
+    )
+    scores = {(s["task"], s["repeat"]): s["score"] for s in result.scores}
+    return {place: score for place, score in scores.items() if score is not None}
+
+
+def faults(code: str, count: int) -> list[Exception]:
+    return [Fault(f"it broke {n}", fix="mend it", code=code) for n in range(count)]
+
+
+@pytest.mark.usefixtures("workspace")
+def test_an_attempt_that_a_fault_of_ours_ended_is_started_again_twice() -> None:
+    domain = Breaking({"toy:train:1": faults("x", 2), "toy:train:4": faults("x", 3)})
+    scores = bench(domain)
+    assert [domain.asked.count(f"toy:train:{n}") for n in (0, 1, 4)] == [1, 3, 3]
+    assert set(scores) == {(f"toy:train:{n}", 0) for n in range(8) if n != 4}
+    run = Run(Path("runs/b"))
+    assert [(r["task"], r["fault"]) for r in run.excluded()] == [("toy:train:4", "it broke 2")]
+    assert len(list(run.records("experience"))) == 7
+
+
+@pytest.mark.usefixtures("workspace")
+@pytest.mark.parametrize("code", [UNSOUND, IMAGE])
+def test_a_fault_of_the_tasks_own_is_not_tried_again_and_is_no_outage(code: str) -> None:
+    domain = Breaking({f"toy:train:{n}": faults(code, 1) for n in range(4)})
+    scores = bench(domain)
+    assert domain.asked == [f"toy:train:{n}" for n in range(8)]
+    assert set(scores) == {(f"toy:train:{n}", 0) for n in range(4, 8)}
+
+
+@pytest.mark.usefixtures("workspace")
+@pytest.mark.parametrize("code", ["disk", OUTAGE])
+def test_a_full_disk_or_an_outage_ends_a_run_at_once(code: str) -> None:
+    domain = Breaking({"toy:train:1": faults(code, 1)})
+    with pytest.raises(Fault, match="it broke 0"):
+        bench(domain)
+    assert domain.asked == ["toy:train:0", "toy:train:1"]
+    assert len(bench(domain)) == 8
+    assert domain.asked.count("toy:train:0") == 1
+
+
+@pytest.mark.usefixtures("workspace")
+def test_three_exclusions_in_a_row_stop_a_run_and_fewer_do_not() -> None:
+    broken = {f"toy:train:{n}": faults("x", 3) for n in (0, 1, 3, 4, 5)}
+    domain = Breaking(broken)
+    with pytest.raises(Fault, match="3 attempts in a row") as caught:
+        bench(domain)
+    assert caught.value.fix == "mend it"
+    assert domain.asked[-1] == "toy:train:5"
+    assert {r["task"] for r in Run(Path("runs/b")).excluded()} == set(broken)
+
+
+@pytest.mark.usefixtures("workspace")
+@pytest.mark.parametrize("score", [-0.1, 1.1, float("nan")])
+def test_a_score_that_is_none_is_the_domains_fault(score: float) -> None:
+    class Odd(Toy):
+        def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
+            return Grade.model_construct(score=score, passed=False, evidence="")
+
+    with pytest.raises(BadInput, match="toy:train:0"):
+        bench(Odd())
+
+
+@pytest.mark.usefixtures("workspace")
+def test_each_repeat_of_a_task_is_an_attempt() -> None:
+    scores = bench(Breaking({}), repeats=2)
+    assert (set(scores.values()), len(scores)) == ({0.0}, 16)
+
+
+@pytest.mark.usefixtures("workspace")
+def test_a_run_that_goes_on_reads_its_attempts_back() -> None:
+    first, second = Breaking({}), Breaking({})
+    before = bench(first)
+    assert bench(second) == before
+    assert (len(first.asked), second.asked) == (8, [])
+
+
+@pytest.mark.usefixtures("workspace")
+def test_an_attempt_that_its_folder_lost_comes_back_from_memory(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = bench(Breaking({}))
+    lost, damaged = sorted(Path("runs/b/attempts").iterdir())[:2]
+    whole = read_experience(lost)
+    shutil.rmtree(lost)
+    (damaged / "experience.json").write_text("{}")
+    domain = Breaking({})
+    assert bench(domain) == before
+    assert domain.asked == []
+    assert read_experience(lost) == whole
+    assert read_experience(damaged) is not None
+
+
+def test_a_folder_without_an_end_is_no_attempt(tmp_path: Path) -> None:
+    assert read_experience(tmp_path) is None
