@@ -118,6 +118,45 @@ def test_attempts_are_looked_at_after_whole_tasks(
     assert stretch_of(session, repeats) == stretch
 
 
+def made_by(monkeypatch: pytest.MonkeyPatch, **how: Any) -> tuple[list[list[str]], list[str]]:
+    """Return which attempts were made together, and whose scores came back."""
+    together: list[list[str]] = []
+
+    def run_work(session: Any, work: list[Work], scores: dict[Any, Score], *_: Any) -> None:
+        together.append([f"{each.task.id}{each.repeat}" for each in work])
+        scores |= {each.place: Score("a", each.task.id, each.repeat, 1.0) for each in work}
+
+    monkeypatch.setattr(attempts, "run_work", run_work)
+    session: Any = SimpleNamespace(
+        say=lambda *_: None,
+        journal=SimpleNamespace(first={}),
+        settings=SimpleNamespace(jobs=1),
+    )
+    scaffold: Any = SimpleNamespace(digest="d")
+    tasks: list[Any] = [SimpleNamespace(id=name) for name in "abcde"]
+    scores = attempts.run_attempts(session, scaffold, tasks, **how)
+    return together, [f"{score.task}{score.repeat}" for score in scores]
+
+
+@pytest.mark.parametrize(
+    ("how", "together"),
+    [
+        ({}, ["a0 b0 c0 d0 e0"]),
+        ({"repeats": 2, "first": {"b": 3}}, ["a0 a1 b3 b4 c0 c1 d0 d1 e0 e1"]),
+        ({"until": lambda scores: False}, ["a0 b0", "c0 d0", "e0"]),
+        ({"until": lambda scores: len(scores) > 2}, ["a0 b0", "c0 d0"]),
+        ({"until": lambda scores: True, "stretch": 3}, ["a0 b0 c0"]),
+        ({"until": lambda scores: False, "stretch": 5}, ["a0 b0 c0 d0 e0"]),
+    ],
+)
+def test_attempts_are_made_in_stretches_until_enough_is_seen(
+    monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], together: list[str]
+) -> None:
+    made, scores = made_by(monkeypatch, **how)
+    assert [" ".join(each) for each in made] == together
+    assert scores == " ".join(together).split()
+
+
 @pytest.mark.parametrize(
     ("passed", "ending", "limit", "word"),
     [
