@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -121,9 +122,19 @@ def test_attempts_are_looked_at_after_whole_tasks(
 def made_by(monkeypatch: pytest.MonkeyPatch, **how: Any) -> tuple[list[list[str]], list[str]]:
     """Return which attempts were made together, and whose scores came back."""
     together: list[list[str]] = []
+    written: list[str] = []
 
-    def run_work(session: Any, work: list[Work], scores: dict[Any, Score], *_: Any) -> None:
+    def run_work(
+        session: Any,
+        work: list[Work],
+        scores: dict[Any, Score],
+        outages: dict[str, attempts._Outage] | None = None,
+    ) -> None:
         together.append([f"{each.task.id}{each.repeat}" for each in work])
+        if outages is not None:
+            held = outages.setdefault("m", attempts._Outage()).beginning
+            write: Any = partial(written.append, work[0].task.id)
+            held.take("a cause", write, lambda: None)
         scores |= {each.place: Score("a", each.task.id, each.repeat, 1.0) for each in work}
 
     monkeypatch.setattr(attempts, "run_work", run_work)
@@ -135,6 +146,7 @@ def made_by(monkeypatch: pytest.MonkeyPatch, **how: Any) -> tuple[list[list[str]
     scaffold: Any = SimpleNamespace(digest="d")
     tasks: list[Any] = [SimpleNamespace(id=name) for name in "abcde"]
     scores = attempts.run_attempts(session, scaffold, tasks, **how)
+    assert written == ([each[0][0] for each in together] if "until" in how else [])
     return together, [f"{score.task}{score.repeat}" for score in scores]
 
 
