@@ -129,6 +129,22 @@ def test_the_candidates_of_a_round_are_judged_in_turn_against_the_same_parent_un
 
 
 @pytest.mark.slow
+def test_the_candidates_of_a_round_are_tried_in_turn_until_one_is_ahead_and_the_last_is_shown(
+    workspace: Path,
+) -> None:
+    made = Built(workspace, "a", **{"gate.keep": "search"})
+    first, second = made.built.revisions
+    assert (first.parent, second.parent) == (SEED.digest, SEED.digest)
+    assert (first.kept, second.kept, second.verdict.ahead) == (False, True, True)
+    terms = [record["terms"] for record in made.run.records("trial")]
+    assert [t["of"] for t in terms] == [2, 2]
+    claim = made.built.verdict.claim
+    assert claim is not None
+    assert (claim.word, claim.anew) == ("shown", 1.0)
+    assert sum(look.share for look in claim.looks) <= terms[1]["alpha"]
+
+
+@pytest.mark.slow
 def test_candidates_are_scored_on_train_tasks_by_attempts_that_are_paid_and_remembered(
     workspace: Path,
 ) -> None:
@@ -159,25 +175,28 @@ def test_the_pool_is_there_again_in_the_next_round(workspace: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("each_step")
+@pytest.mark.parametrize(("keep", "least"), [("each", 4), ("search", 2)])
 def test_a_build_killed_anywhere_ends_as_the_uninterrupted_one_and_pays_for_nothing_twice(
-    workspace: Path,
+    workspace: Path, keep: str, least: int
 ) -> None:
-    whole = Built(workspace, "whole")
+    rule = {"gate.keep": keep}
+    whole = Built(workspace, "whole", **rule)
     pool = [
         (f / "pool.json").read_bytes() for f in sorted((whole.run.folder / "optimizer").iterdir())
     ]
     optimizing = [n for n, call in enumerate(whole.model.calls) if call in _proposing(whole)]
-    assert len(optimizing) >= 4
-    for at in (optimizing[1], optimizing[1] + 2, optimizing[1] + 2 * TRAIN + 3, optimizing[-1] + 1):
+    assert len(optimizing) >= least
+    ats = {optimizing[1], optimizing[1] + 2, optimizing[1] + 2 * TRAIN + 3, optimizing[-1] + 1}
+    for at in sorted(ats | ({len(whole.model.calls) - 9} if keep == "search" else set())):
         name = f"killed-{at}"
         with pytest.raises(Killed):
-            Built(workspace, name, at)
+            Built(workspace, name, at, **rule)
         before = {r["call"] for r in Run(workspace / "runs" / name).records("reply")}
-        again = Built(workspace, name)
+        again = Built(workspace, name, **rule)
         assert not before & set(again.model.calls)
         assert len(before) + len(again.model.calls) == len(whole.model.calls)
         assert again.built.scaffold.files == whole.built.scaffold.files
+        assert again.built.verdict == whole.built.verdict
         assert [(r.id, r.kept) for r in again.built.revisions] == [
             (r.id, r.kept) for r in whole.built.revisions
         ]

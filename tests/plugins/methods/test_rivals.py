@@ -109,6 +109,9 @@ REPLIES: dict[str, Replies] = {
 """What the optimizer's model says, in turn, or whenever it is asked something that holds the first
 of a pair."""
 
+SEARCHED = (("opro", "search"), ("gepa", "search"))
+"""Methods that are killed by the rule `search` too, in its looks."""
+
 
 def told_of(tool: str) -> str:
     """How the seed's prompt tells of a tool."""
@@ -597,22 +600,25 @@ def test_gepa_proposes_the_best_of_its_pool_and_scores_a_broken_text_as_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(REPLIES))
-@pytest.mark.usefixtures("each_step")
+@pytest.mark.parametrize(("name", "keep"), [*((name, "each") for name in REPLIES), *SEARCHED])
 def test_a_search_killed_on_the_way_ends_as_the_uninterrupted_one_and_pays_for_nothing_twice(
-    workspace: Path, name: str
+    workspace: Path, name: str, keep: str
 ) -> None:
-    whole = Built(workspace, name, "whole")
+    rule = {"gate.keep": keep}
+    whole = Built(workspace, name, "whole", **rule)
     attempts = {r["attempt"] for r in whole.run.records("proposal")}
     mine = [n for n, call in enumerate(whole.asked) if call.split("/")[1] in attempts]
-    for at in (mine[0] + 1, mine[-1], mine[-1] + 2):
+    looked = whole.built.verdict.claim is not None and whole.built.verdict.claim.anew is not None
+    assert looked == (keep == "search")
+    for at in (len(whole.asked) - 5,) if looked else (mine[0] + 1, mine[-1], mine[-1] + 2):
         with pytest.raises(Killed):
-            Built(workspace, name, f"killed-{at}", at)
+            Built(workspace, name, f"killed-{at}", at, **rule)
         before = {r["call"] for r in Run(workspace / "runs" / f"killed-{at}").records("reply")}
-        again = Built(workspace, name, f"killed-{at}")
+        again = Built(workspace, name, f"killed-{at}", **rule)
         assert not before & set(again.asked)
         assert len(before) + len(again.asked) == len(whole.asked)
         assert again.built.scaffold.digest == whole.built.scaffold.digest
+        assert again.built.verdict == whole.built.verdict
 
 
 @pytest.mark.parametrize("name", list(REPLIES))

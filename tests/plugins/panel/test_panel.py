@@ -343,6 +343,25 @@ def test_a_build_ends_with_its_verdict_once_and_what_to_type_next(workspace: Pat
 
 
 @pytest.mark.slow
+def test_a_build_says_its_claim_once_after_the_attempts_that_chose_nothing(
+    workspace: Path,
+) -> None:
+    panels: list[str] = []
+
+    def look(terminal: Terminal, file: int, pid: int) -> None:
+        if "─" * 40 in terminal.text():
+            panels.append(terminal.text().rpartition("─" * 40)[2])
+
+    rule = " --rounds 1 --gate.keep search"
+    code, terminal, _ = on_terminal(workspace, command(workspace, 20) + rule, 80, look)
+    assert code == 0, terminal.text()
+    text = terminal.text()
+    assert "─" not in text, text
+    assert text.count("better (shown): 0.000 -> 1.000") == 1
+    assert not any("better (shown)" in panel for panel in panels)
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("each_step")
 def test_a_terminal_of_20_columns_has_a_panel_that_fits_and_back_at_80_all_of_it(
     workspace: Path,
