@@ -30,6 +30,9 @@ from recreate.plugins.traces.waiting import open_waiting
 from recreate.storage.files import disk, locked, write
 from recreate.storage.log import BLOCK
 
+SHOWN = 20
+"""Attempts that are told one by one."""
+
 
 @dataclass
 class Forgetting:
@@ -52,8 +55,10 @@ class Forgetting:
     def describe(self, *, dry: bool) -> Iterator[str]:
         """In words, a line each; dry: nothing of it happened yet."""
         gone = "would be deleted" if dry else "deleted"
-        for id in self.experiences:
+        for id in self.experiences[:SHOWN]:
             yield f"{gone}: the attempt {id}, its texts and its vector"
+        if more := len(self.experiences[SHOWN:]):
+            yield f"{gone}: {more:,} attempts more; --json names each"
         for item in self.items:
             if item.kind == "blobs" and item.going:
                 yield f"{gone}: {item.count} large texts of it alone, {item.bytes:,} bytes"

@@ -5,8 +5,9 @@ Example: recreate memory recall "width of a tab\""""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -184,14 +185,19 @@ def rebuild(as_json: Json = False) -> None:
 def forget(
     ids: Annotated[
         list[str],
-        typer.Argument(metavar="ID...", help="Of attempts or lessons, or the beginning of one."),
+        typer.Argument(
+            metavar="ID...",
+            help="Of attempts or lessons, or the beginning of one; or a whole import or run: its"
+            " name, or the file that was imported.",
+        ),
     ],
     dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
     as_json: Json = False,
 ) -> None:
     """Delete attempts or lessons for good: texts, vectors, the lessons that only they speak for or
-    that joined them.
+    that joined them. `import-openai`, as `traces list --json` has it in `run`, and `chats.jsonl`,
+    as `traces show` says where an attempt is from, stand for all attempts of it.
 
     A forgotten attempt does not come back, whatever run goes on or is imported again. What still
     has it outside of memory (files of runs, agents that carry a lesson of it), and attempts whose
@@ -202,7 +208,7 @@ def forget(
     from recreate.plugins.memory_tools import forget as forgetting
 
     memory = open_store()
-    asked = [_forgettable(memory, id) for id in ids]
+    asked = [each for id in ids for each in _forgettable(memory, id)]
     experiences = [found for found in asked if isinstance(found, str)]
     lessons = [found for found in asked if isinstance(found, Path)]
     ask = not (dry or yes or as_json) and sys.stdin.isatty()
@@ -224,9 +230,9 @@ def forget(
     answer(as_json, record, *found.describe(dry=dry))
 
 
-def _forgettable(memory: ExperienceStore, id: str) -> str | Path:
-    """The whole id of an experience, or the file of a lesson. Raises BadInput for none, or
-    several."""
+def _forgettable(memory: ExperienceStore, id: str) -> Sequence[str | Path]:
+    """The whole id of an experience, or the file of a lesson, or all ids of an import or a run.
+    Raises BadInput for none, or several."""
     from recreate.lessons.store import LessonStore
     from recreate.plugins.traces.waiting import open_waiting
 
@@ -243,6 +249,8 @@ def _forgettable(memory: ExperienceStore, id: str) -> str | Path:
         if id
         else set()
     )
+    if id and not found and not files and (several := _attempts_of(memory, id)):
+        return several
     if len(found) + len(files) != 1:
         near = [*sorted(found), *sorted(path.stem for path in files)]
         raise BadInput(
@@ -254,7 +262,22 @@ def _forgettable(memory: ExperienceStore, id: str) -> str | Path:
             ),
             code="no-attempt",
         )
-    return next(iter(found)) if found else next(iter(files))
+    return [*found, *files]
+
+
+def _attempts_of(memory: ExperienceStore, name: str) -> list[str]:
+    """The attempts of a run or an import, or those that were imported from a file, graded or
+    not."""
+    from recreate.plugins.traces.waiting import open_waiting
+
+    found = list[str]()
+    for store in chain([memory], open_waiting(memory)):
+        store.metadata.refresh()
+        for row in store.metadata.rows():
+            of_file = row["run"].startswith("import-") and (e := store.get(row["id"])) is not None
+            if row["run"] == name or (of_file and e and e.foreign.get("file") == Path(name).name):
+                found.append(row["id"])
+    return found
 
 
 def open_store(*, searching: bool = False) -> ExperienceStore:

@@ -265,6 +265,55 @@ def test_an_imported_attempt_goes_from_where_it_waited_for_its_grade_too(
     assert holding(workspace / "memory", WORD) == []
 
 
+def import_chats(workspace: Path, name: str, *answers: str) -> None:
+    """Import a file of chats: a graded one of each answer, and one that waits for its grade."""
+    rows = [
+        {"messages": [{"role": "user", "content": f"Say {WORD}"}, {"role": "assistant", **said}]}
+        for said in [*({"content": each} for each in answers), {"content": f"nothing {name}"}]
+    ]
+    scored = [{**row, "score": 1} for row in rows[:-1]]
+    (workspace / name).write_text("".join(f"{json.dumps(r)}\n" for r in [*scored, rows[-1]]))
+    assert cli(["traces", "import", name, "--domain", "toy"]) == 0
+
+
+@pytest.mark.parametrize("name", ["import-openai", "one.jsonl", "./one.jsonl"])
+def test_an_import_is_forgotten_by_its_name_with_the_lessons_born_of_it(
+    memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    import_chats(workspace, "one.jsonl", "a", "b")
+    (workspace / "one.jsonl").unlink()
+    graded = [row["id"] for row in memory.facts({"run": ["import-openai"]})]
+    born = Lesson(id="born", title=f"Say {WORD}", body="At once.", born_of=tuple(graded))
+    other = Lesson(id="other", title="Run it", body="Always.", born_of=("dates",))
+    store = keep(workspace, born, other)
+    memory.recall("say", 2)
+    capsys.readouterr()
+    assert cli(["memory", "forget", name, "--dry-run", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert len(planned["experiences"]) == 3
+    assert [Path(path).name for path in planned["lessons"]] == ["born.md"]
+    assert store.find("born").exists()
+    assert cli(["memory", "forget", name, "5ec12e70aaaa", "--yes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["lessons"] == planned["lessons"]
+    assert holding(workspace / "memory", WORD) == []
+    assert store.find("other").exists()
+    assert memory.get("5ec12e70bbbb") is not None
+    assert cli(["memory", "forget", "two.jsonl"]) == 2
+
+
+def test_of_two_files_that_were_imported_one_is_forgotten(
+    memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import_chats(workspace, "one.jsonl", "a")
+    import_chats(workspace, "two.jsonl", *map(str, range(30)))
+    kept = {row["id"] for row in memory.facts({"run": ["import-openai"]})}
+    assert cli(["memory", "forget", "two.jsonl", "--yes"]) == 0
+    assert "11 attempts more" in capsys.readouterr().out
+    left = {row["id"] for row in memory.facts({"run": ["import-openai"]})}
+    assert len(left) == 1
+    assert left < kept
+
+
 @pytest.mark.slow
 def test_a_lesson_that_only_it_speaks_for_goes_and_others_lose_that_evidence(
     memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str]
