@@ -34,10 +34,10 @@ def uncalled(scaffold: Scaffold) -> list[str]:
     if any(map(_lists_tools, templates)):
         return []
     left = dict(scaffold.tools)
-    lessons = [f"{lesson.title}\n{lesson.body}" for lesson in scaffold.lessons]
+    notes = [*scaffold.lessons, *scaffold.examples]
     texts = [
         *templates,
-        *lessons,
+        *(f"{note.title}\n{note.body}" for note in notes),
         *(scaffold.files[left.pop(name)] for name in scaffold.agent.uses if name in left),
     ]
     while texts and left:

@@ -118,6 +118,13 @@ class AgentMemory(Strict):
         return value
 
 
+class AgentExamples(Strict):
+    """Of the worked examples in examples/ prompts show the first ones, `tokens` of them together;
+    0: none."""
+
+    tokens: int = Field(default=2000, ge=0, le=100_000)
+
+
 class ServerEntry(Strict):
     """An MCP server. server: the scaffold's tool that it is; or command: a program that the sandbox
     has, and its arguments; or url: one elsewhere, and token: the environment variable that has its
@@ -189,6 +196,7 @@ class AgentConfig(Strict):
     limits: AgentLimits = AgentLimits()
     model: AgentModel = AgentModel()
     memory: AgentMemory = AgentMemory()
+    examples: AgentExamples = AgentExamples()
     protect: tuple[str, ...] = ()
     command: str = Field(default="", exclude_if=not_)
     texts: tuple[str, ...] = Field(default=(), exclude_if=not_)
@@ -405,6 +413,7 @@ _TABLES: dict[str, type[BaseModel]] = {
     "limits": AgentLimits,
     "model": AgentModel,
     "memory": AgentMemory,
+    "examples": AgentExamples,
     "mcp": ServerEntry,
 }
 

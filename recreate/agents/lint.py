@@ -43,14 +43,17 @@ from recreate.api.ports import SandboxBackend
 from recreate.api.registry import find
 from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.syntax import parse_python
-from recreate.api.types import Record
+from recreate.api.types import Lesson, Record
 from recreate.storage.redact import redact
 
 MAX_PROMPT = 24_000
 """Characters of system.md and workflow.md together, rendered with this scaffold's lessons and a
 short task."""
 MAX_LESSON = 2_000
-MAX_LESSONS = 40
+NOTES = {"lessons": ("memory", MAX_LESSON), "examples": ("examples", 8_000)}
+"""Folder and most characters of each of them."""
+MAX_NOTES = 40
+"""Of either."""
 MAX_TOOL = 64_000
 """Bytes."""
 START_SECONDS = 10.0
@@ -88,7 +91,8 @@ def check(
         found += _named_tools(scaffold, agent)
         found += _functions(scaffold, agent)
     found += _templates(scaffold, agent, prompt_chars)
-    found += _lessons(scaffold)
+    for kind in NOTES:
+        found += _notes(scaffold, kind)
     found += _tools(scaffold)
     if backend is not None:
         broken = {fault.file for fault in found}
@@ -160,7 +164,7 @@ def _functions(scaffold: Scaffold, agent: AgentConfig) -> Iterator[Problem]:
 def _templates(
     scaffold: Scaffold, agent: AgentConfig | None, prompt_chars: int
 ) -> Iterator[Problem]:
-    shown = False
+    shown = set[str]()
     prompt = 0
     for template in TEMPLATES:
         file = f"{template}.md"
@@ -175,9 +179,7 @@ def _templates(
         except RecursionError:
             yield Problem(file=file, line=1, message="is nested too deeply")
             continue
-        shown = shown or any(
-            isinstance(node, nodes.Name) and node.name == "lessons" for node in parts
-        )
+        shown |= {node.name for node in parts if isinstance(node, nodes.Name)}
         # an agent.toml that could not be read says nothing of `before`: that is one fault, not two
         before = (
             agent.before
@@ -205,12 +207,13 @@ def _templates(
             " shorten them"
         )
         yield Problem(file="system.md", line=1, message=message)
-    if scaffold.lessons and not shown:
-        message = (
-            f"no template shows the {len(scaffold.lessons)} lessons of memory/: write a loop over"
-            " `lessons`"
-        )
-        yield Problem(file="system.md", line=1, message=message)
+    for name, (folder, _) in NOTES.items():
+        if (notes := getattr(scaffold, name)) and name not in shown:
+            message = (
+                f"no template shows the {len(notes)} {name} of {folder}/: write a loop over"
+                f" `{name}`"
+            )
+            yield Problem(file="system.md", line=1, message=message)
 
 
 @lru_cache(maxsize=64)
@@ -272,25 +275,31 @@ def _cases(scaffold: Scaffold, template: Template, example: JsonDict) -> Iterato
     if "output" in example:
         for change in ({"status": 0, "text": ""}, {"status": 124, "timed_out": True, "cut": 1000}):
             yield {**example, "steps_left": 0, "output": {**example["output"], **change}}
-    yield {**example, "tools": scaffold.tool_list, "lessons": scaffold.lesson_list}
+    own = {"tools": scaffold.tool_list, "lessons": scaffold.lesson_list}
+    if read_agent(scaffold.files.get("agent.toml", ""))[0] is not None:
+        own |= {"examples": scaffold.example_list}
+    yield {**example, **own}
 
 
 # ---------------------------------------------------------------------------------------- lessons
 # and tools
 
 
-def _lessons(scaffold: Scaffold) -> Iterator[Problem]:
-    for lesson in scaffold.lessons:
-        file = f"memory/{lesson.id}.md"
-        if (size := len(scaffold.files[file])) > MAX_LESSON:
-            message = f"has {size} characters, over {MAX_LESSON}: say it shorter"
+def _notes(scaffold: Scaffold, kind: str) -> Iterator[Problem]:
+    """Find what is wrong with the lessons, or with the examples."""
+    folder, most = NOTES[kind]
+    notes: list[Lesson] = getattr(scaffold, kind)
+    for note in notes:
+        file = f"{folder}/{note.id}.md"
+        if (size := len(scaffold.files[file])) > most:
+            message = f"has {size} characters, over {most}: say it shorter"
             yield Problem(file=file, line=1, message=message)
-        if not lesson.body.strip():
+        if not note.body.strip():
             message = "says nothing: after the title comes what was learned"
             yield Problem(file=file, line=1, message=message)
-    if (count := len(scaffold.lessons)) > MAX_LESSONS:
-        message = f"has {count} lessons, over {MAX_LESSONS}: merge or drop some"
-        yield Problem(file="memory", line=1, message=message)
+    if (count := len(notes)) > MAX_NOTES:
+        message = f"has {count} {kind}, over {MAX_NOTES}: merge or drop some"
+        yield Problem(file=folder, line=1, message=message)
 
 
 def _tools(scaffold: Scaffold) -> Iterator[Problem]:

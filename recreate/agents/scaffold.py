@@ -6,8 +6,8 @@
     tools/NAME.py     one script each, its docstring is its help    observation.md  how a result is
                       shown
     memory/NAME.md    one lesson each                               format.md       the answer to a
-                      malformed reply
-                                                                    offer.md        how memory's
+    examples/NAME.md  one worked example of a train                                 malformed reply
+                      task each                                     offer.md        how memory's
                                                                     lessons are shown
 
 A scaffold *is* its files: digest, prompts, tools and lessons are read from them, `apply` and `diff`
@@ -26,7 +26,7 @@ import stat
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import dropwhile, takewhile
+from itertools import accumulate, dropwhile, takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -73,14 +73,14 @@ DEFAULTS = {
 """What is used when a scaffold has no observation.md, format.md or offer.md."""
 
 VARIABLES: dict[str, tuple[str, ...]] = {
-    "system": ("task", "native", "tools", "lessons", "before", "limits"),
-    "workflow": ("task", "native", "tools", "lessons", "before", "limits"),
+    "system": ("task", "native", "tools", "lessons", "examples", "before", "limits"),
+    "workflow": ("task", "native", "tools", "lessons", "examples", "before", "limits"),
     "observation": ("output", "step", "steps_left", "task", "native", "tools", "lessons", "limits"),
     "format": ("error", "steps_left", "task", "native", "tools", "lessons", "limits"),
     "offer": ("offered", "why", "task", "native", "tools", "lessons", "limits"),
 }
-"""What each template may use. tools, lessons and limits come from the scaffold itself; native:
-whether commands are called as a tool of the endpoint's."""
+"""What each template may use. tools, lessons, examples and limits come from the scaffold itself;
+native: whether commands are called as a tool of the endpoint's."""
 
 
 class BadEdit(BadInput):
@@ -160,10 +160,19 @@ class Scaffold(Record):
     def lessons(self) -> list[Lesson]:
         """memory/*.md in the order of their names; a lesson's id is its file's name without
         `.md`."""
+        return self._read_notes("memory")
+
+    @cached_property
+    def examples(self) -> list[Lesson]:
+        """examples/*.md in the order of their names, read as lessons are: what a train attempt was
+        asked and did well; `born_of` is that attempt."""
+        return self._read_notes("examples")
+
+    def _read_notes(self, folder: str) -> list[Lesson]:
         return [
             read_lesson(PurePosixPath(path).stem, text)
             for path, text in sorted(self.files.items())
-            if PurePosixPath(path).match("memory/*.md") and path.count("/") == 1
+            if PurePosixPath(path).match(f"{folder}/*.md") and path.count("/") == 1
         ]
 
     @property
@@ -198,12 +207,21 @@ class Scaffold(Record):
             for x in self.lessons
         ]
 
+    @property
+    def example_list(self) -> list[dict[str, str]]:
+        """The examples as templates see them: the first ones, of `[examples] tokens` together."""
+        sizes = accumulate(len(x.body) for x in self.examples)
+        most = 4 * self.agent.examples.tokens
+        shown = [x for x, size in zip(self.examples, sizes, strict=True) if size <= most]
+        return [{"id": x.id, "title": x.title, "body": x.body} for x in shown]
+
     @cached_property
     def own(self) -> JsonDict:
         """The variables every template has from the scaffold itself."""
         return {
             "tools": self.tool_list,
             "lessons": self.lesson_list,
+            "examples": self.example_list,
             "limits": self.agent.limits.model_dump(by_alias=False),
             "native": False,
         }
@@ -248,6 +266,7 @@ def variables_example(template: Template, before: Sequence[str] = ()) -> JsonDic
         "lessons": [
             {"id": "read-first", "title": "Read first", "body": "Read the failing test first."}
         ],
+        "examples": [{"id": "first", "title": "A total", "body": "Task: 1 + 1\n\nReply: 2"}],
         "before": {name: f"what {name} printed" for name in before},
         "limits": AgentLimits().model_dump(by_alias=False),
         "output": {"text": "1 failed", "status": 1, "seconds": 0.5, "timed_out": False, "cut": 0},
@@ -402,12 +421,12 @@ def _removes(edit: Edit) -> bool:
 
 ROOTS = (
     "system.md, workflow.md, observation.md, format.md, offer.md, agent.toml, README.md,"
-    " tools/NAME, memory/NAME.md"
+    " tools/NAME, memory/NAME.md, examples/NAME.md"
 )
 
 
 _OWN = r"(?:system|workflow|observation|format|offer|README)\.md|agent\.toml"
-_BELOW = r"tools/\w[\w.-]{0,99}|memory/\w[\w.-]{0,99}\.md"
+_BELOW = r"tools/\w[\w.-]{0,99}|(?:memory|examples)/\w[\w.-]{0,99}\.md"
 
 
 def path_fault(path: str, foreign: bool = False) -> str:

@@ -217,12 +217,36 @@ class Proposals:
                 ]
         # what was handed in names the places of one task; whole traces are left out, since what the
         # environment says (a command, a format) is just what there is to learn
-        return self.session.scanner.leaks(
-            edits, scaffold, [e.trace.answer for e in experiences.values()]
-        ) or [
-            *self.particular(edits, experiences),
-            *self.gaming(scaffold, child),
-        ]
+        answers = [e.trace.answer for e in experiences.values()]
+        examples, wrong = self.read_examples(child, edits)
+        return (
+            wrong
+            or self.session.scanner.leaks(edits, scaffold, answers, examples)
+            or [
+                *self.particular(edits, experiences),
+                *self.gaming(scaffold, child),
+            ]
+        )
+
+    def read_examples(
+        self, child: Scaffold, edits: Sequence[Edit]
+    ) -> tuple[dict[str, str], list[str]]:
+        """Return (what each worked example that edits make may repeat of its own train task; what
+        is wrong with those that are of no attempt of ours at one)."""
+        found = dict[str, str]()
+        wrong = list[str]()
+        for path in dict.fromkeys(edit.path for edit in edits):
+            if path.startswith("examples/") and path in child.files:
+                born_of = read_lesson(path, child.files[path]).born_of
+                of = self.get(born_of[0]) if len(born_of) == 1 else None
+                if of is None or not of.trusted or of.task not in self.train:
+                    wrong.append(
+                        f"{path}: a worked example ends with `born_of: EXPERIENCE`, an attempt of"
+                        " ours at a train task, and this one does not"
+                    )
+                else:
+                    found[path] = f"{self.session.scanner.words_of(of.task)}\n{of.trace.answer}"
+        return found, wrong
 
     def particular(self, edits: Sequence[Edit], cited: Mapping[str, Experience]) -> list[str]:
         """Return why lessons among the edits are none: they are about the things of a task that

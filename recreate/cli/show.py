@@ -307,6 +307,7 @@ def _show_agent(agent: Scaffold, as_json: bool) -> None:
         "files": [{"path": p, "characters": len(t)} for p, t in sorted(agent.files.items())],
         "tools": [{"name": n, "path": p, "help": agent.help(n)} for n, p in agent.tools.items()],
         "lessons": [x.model_dump(mode="json") for x in agent.lessons],
+        "examples": [x.model_dump(mode="json") for x in agent.examples],
     }
     turns = [(key, find("turns", key).describe(settings)) for key in settings.turns]
     helps = {path: agent.help(name).partition("\n")[0] for name, path in agent.tools.items()}

@@ -30,6 +30,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from recreate.agents.guards import names
@@ -72,6 +73,8 @@ class Scanner:
         """Words that something shorter than a run begins with."""
         self.files = names.files_of(tasks)
         """Files of tasks: `tree.score` is one, though packages have a `score` too."""
+        self._train = {task.id: task for task in tasks if task.split == "train"}
+        self._hidden = hidden or {}
         self.prompts = [(task.group, task.prompt) for task in tasks if task.split == "train"]
         self._parts = _Shared()
         self._identifiers = _Shared()
@@ -166,22 +169,39 @@ class Scanner:
     def _is_of_packages(self, name: str) -> bool:
         return name not in self.files and self.packages.have(name)
 
+    def words_of(self, task: str) -> str:
+        """Return all that is known of a train task: its names, prompt, facts and hidden texts."""
+        known = self._train[task]
+        facts = (text for _, text in names.texts_in(known.facts))
+        secret = self._hidden.get(task, ())
+        return "\n".join([known.id, known.group, known.prompt, *facts, *secret])
+
     def leaks(
-        self, edits: Sequence[Edit], parent: Scaffold, texts: Sequence[str] = ()
+        self,
+        edits: Sequence[Edit],
+        parent: Scaffold,
+        texts: Sequence[str] = (),
+        examples: Mapping[str, str] = MappingProxyType({}),
     ) -> list[str]:
         """Return why edits of `parent` cannot be used, one sentence each ([] when they can).
 
-        texts: more that belongs to train tasks: what was handed in. Looked at is what the edits
-        make of the parent's files, and the paths, and where the end of one file meets the beginning
-        of another; never their reasons.
+        texts: more that belongs to train tasks: what was handed in. examples: a worked example's
+        path -> what it may repeat, `words_of` its own task; no other file may, though the agent
+        shows it. Looked at is what the edits make of the parent's files, and the paths, and where
+        the end of one file meets the beginning of another; never their reasons.
         """
         files = dict(parent.files)
         reasons = list[str]()
         defined = set[str]()
-        known = _read_parent("\n".join(parent.files.values()))
+        every = _read_parent("\n".join([*parent.files.values(), *examples.values()]))
+        plain = "\n".join(t for p, t in parent.files.items() if not p.startswith("examples/"))
         for number, edit in enumerate(edits, 1):
             name = PurePosixPath(edit.path).stem
             new = edit.path not in files
+            known = _read_parent(plain)
+            if edit.path.startswith("examples/"):
+                may = (plain, parent.files.get(edit.path, ""), examples.get(edit.path, ""))
+                known = _read_parent("\n".join(may))
             files[edit.path] = _after(files.get(edit.path, ""), edit)
             code = edit.path.endswith(".py")
             own = names.bound_names(files[edit.path]) if code else set()
@@ -193,7 +213,7 @@ class Scanner:
         for path in dict.fromkeys(edit.path for edit in edits):
             if not reasons:
                 seams = Reading(as_seen(_seams(files, path)), whole=True)
-                whys = self._scan_reading(seams, known, defined, ())
+                whys = self._scan_reading(seams, every, defined, ())
                 reasons += [f"{path}, read on into or after another file, {why}" for why in whys]
         return list(dict.fromkeys(reasons))[:MAX_REASONS]
 

@@ -39,6 +39,7 @@ class MiniConfig(AgentConfig):  # type: ignore[misc]
     command_seconds: float = 60
     tools: tuple[dict[str, str], ...] = ()
     lessons: tuple[dict[str, str], ...] = ()
+    examples: tuple[dict[str, str], ...] = ()
 
 
 class ScaffoldAgent(DefaultAgent):  # type: ignore[misc]
@@ -65,6 +66,7 @@ class ScaffoldAgent(DefaultAgent):  # type: ignore[misc]
             "limits": limits,
             "tools": config.tools,
             "lessons": config.lessons,
+            "examples": config.examples,
             "templates": {
                 "system": config.system_template,
                 "workflow": config.instance_template,

@@ -36,6 +36,7 @@ def facts(scaffold: Scaffold) -> JsonDict:
         "limits": {key: value for key, value in scaffold.own["limits"].items() if key != "schema_"},
         "tools": scaffold.own["tools"],
         "lessons": scaffold.own["lessons"],
+        "examples": scaffold.own["examples"],
         "templates": {
             name: scaffold.source(name) for name in ("system", "workflow", "observation", "format")
         },
@@ -112,6 +113,7 @@ def mini_swe_agent(scaffold: Scaffold) -> tuple[dict[str, str], list[str]]:
             "command_seconds": limits["command_seconds"],
             "tools": known["tools"],
             "lessons": known["lessons"],
+            "examples": known["examples"],
         },
         "environment": {
             "environment_class": "docker",

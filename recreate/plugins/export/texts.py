@@ -24,6 +24,8 @@ from recreate.api.paths import short
 
 TASK = "(the task, as you were given it)"
 """Stands where the workflow has the task."""
+LEARNED = "What was learned before"
+EXAMPLES = "Tasks that were done well"
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024
@@ -46,10 +48,11 @@ def skill(scaffold: Scaffold, out: Path) -> tuple[dict[str, str], list[str]]:
     tools = {tool: f"scripts/{PurePosixPath(path).name}" for tool, path in scaffold.tools.items()}
     files = {tools[tool]: _run(scaffold.files[path]) for tool, path in scaffold.tools.items()}
     files |= _other_files(scaffold, "scripts")
-    references = {f"references/{x.id}.md": (x.title, x.body) for x in scaffold.lessons}
-    files |= {path: f"# {title}\n\n{body}\n" for path, (title, body) in references.items()}
-    lessons = [f"- [{title}]({path})" for path, (title, _) in references.items()]
-    body, differences = _body(scaffold, tools, lessons)
+    notes = dict[str, list[str]]()
+    for heading, each in ((LEARNED, scaffold.lessons), (EXAMPLES, scaffold.examples)):
+        files |= {f"references/{x.id}.md": f"# {x.title}\n\n{x.body}\n" for x in each}
+        notes[heading] = [f"- [{x.title}](references/{x.id}.md)" for x in each]
+    body, differences = _body(scaffold, tools, notes)
     about = {"name": name, "description": _description(scaffold)}
     head = "".join(
         f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in about.items()
@@ -68,7 +71,9 @@ def page(scaffold: Scaffold, file: str) -> tuple[dict[str, str], list[str]]:
         scaffold, "tools"
     )
     lessons = [f"- {x.title}: {x.body}" if x.body else f"- {x.title}" for x in scaffold.lessons]
-    body, differences = _body(scaffold, dict(scaffold.tools), lessons)
+    examples = [f"### {x.title}\n\n{x.body}\n" for x in scaffold.examples]
+    notes = {LEARNED: lessons, EXAMPLES: examples}
+    body, differences = _body(scaffold, dict(scaffold.tools), notes)
     about = f"{scaffold.agent.description}\n\n" if scaffold.agent.description else ""
     files[file] = f"# {scaffold.name}\n\n{about}{body}"
     return files, differences
@@ -100,8 +105,10 @@ def _description(scaffold: Scaffold) -> str:
     return (what if len(what) <= room else what[: room - 3] + "...") + when
 
 
-def _body(scaffold: Scaffold, tools: dict[str, str], lessons: list[str]) -> tuple[str, list[str]]:
-    """(the text, differences). tools: name -> path there; lessons: a line of Markdown each."""
+def _body(
+    scaffold: Scaffold, tools: dict[str, str], notes: dict[str, list[str]]
+) -> tuple[str, list[str]]:
+    """(the text, differences). tools: name -> path there; notes: Markdown by the title above it."""
     agent = scaffold.agent
     differences = [
         "the loop is that tool's: it decides how commands are run, how their results are shown,"
@@ -121,8 +128,7 @@ def _body(scaffold: Scaffold, tools: dict[str, str], lessons: list[str]) -> tupl
             for name, path in tools.items()
         ]
         parts.append("## Tools\n\nScripts that were made for this work:\n\n" + "\n".join(rows))
-    if lessons:
-        parts.append("## What was learned before\n\n" + "\n".join(lessons))
+    parts += _sections(notes)
     text = "\n\n".join(parts) + "\n"
     if left_out:
         differences.append(
@@ -172,10 +178,17 @@ def _body(scaffold: Scaffold, tools: dict[str, str], lessons: list[str]) -> tupl
     return text, differences
 
 
+def _sections(notes: dict[str, list[str]]) -> list[str]:
+    """What is under each title, where there is anything."""
+    return [
+        f"## {title}\n\n{chr(10).join(texts).strip()}" for title, texts in notes.items() if texts
+    ]
+
+
 def _common(scaffold: Scaffold, template: Template, tools: dict[str, str]) -> tuple[str, list[str]]:
     """(what a prompt says whatever the loop is, the lines it says of the loop alone).
 
-    Tools and lessons are left to lists of their own.
+    Tools, lessons and examples are left to lists of their own.
     """
     printed = {name: f"(what `{tools[name]}` prints)" for name in scaffold.agent.before}
     one, other = (
@@ -191,6 +204,7 @@ def _common(scaffold: Scaffold, template: Template, tools: dict[str, str]) -> tu
             before=printed,
             tools=[],
             lessons=[],
+            examples=[],
         ).split("\n")
         for native, factor in ((True, 1), (False, 3))
     )

@@ -84,6 +84,7 @@ class PortableAgent:
         self.own = {
             "tools": facts["tools"],
             "lessons": facts["lessons"],
+            "examples": facts["examples"],
             "limits": self.limits,
             "native": False,
         }

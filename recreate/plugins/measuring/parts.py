@@ -1,7 +1,8 @@
 """The parts of an agent: what was written into it beyond its seed, cut into pieces that can be
 switched off one by one.
 
-    lesson, tool   a file of memory/ or tools/ that the seed does not have; off, it is not there
+    lesson, example, tool   a file of memory/, examples/ or tools/ that the seed does not have; off,
+                   it is not there
     rule           an item of a list, or a section, in a text that the seed has; off, its lines are
                    not there
     edit           lines that took the place of others, or took them out; off, the others are back
@@ -30,10 +31,11 @@ from recreate.api.types import Edit
 from recreate.builder.review import change
 from recreate.plugins.measuring.blame import AgentVersion, LineWriter, trace_lines
 
-Kind = Literal["lesson", "tool", "rule", "edit", "file"]
+Kind = Literal["lesson", "example", "tool", "rule", "edit", "file"]
 
 _ITEM = re.compile(r"( *)([-*+]|\d+[.)])\s")
 _HEADING = re.compile(r"(#{1,6})\s")
+_FOLDERS: Mapping[str, Kind] = {"memory": "lesson", "examples": "example", "tools": "tool"}
 _TEXTS = (".md", ".txt", ".j2", "")
 
 
@@ -183,15 +185,9 @@ class _Draft:
                 AgentPart(f"{path} (taken out)", "edit", _begin(old or ""), adds=False)
             )
         elif old is None:
-            kind: Kind = (
-                "lesson"
-                if path.startswith("memory/")
-                else "tool"
-                if path.startswith("tools/")
-                else "file"
-            )
+            kind = _FOLDERS.get(path.partition("/")[0], "file")
             self.gone[path] = self.add(AgentPart(path, kind, _begin(new), _several(who)))
-        elif PurePosixPath(path).suffix not in _TEXTS or path.startswith(("memory/", "tools/")):
+        elif PurePosixPath(path).suffix not in _TEXTS or path.partition("/")[0] in _FOLDERS:
             part = self.add(AgentPart(path, "file", _begin(new), _several(who), adds=False))
             self.files[path] = (_Piece(tuple(_lines(new)), tuple(_lines(old)), part),)
         else:

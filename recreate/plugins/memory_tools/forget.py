@@ -17,6 +17,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from recreate.agents.lesson import headed, lesson_at
@@ -241,7 +242,7 @@ def _domain_of(path: Path) -> str:
 
 def _elsewhere(workspace: Path, gone: frozenset[str], lessons: Collection[Path]) -> Iterator[Path]:
     """Places of the workspace that still hold some of it: attempts in run folders, files of these
-    that name one of them (a journal, a report), lessons that agents carry."""
+    that name one of them (a journal, a report), lessons and examples that agents carry."""
     names = {path.name for path in lessons}
     marks = [id.encode("utf-8", "surrogatepass") for id in sorted(gone)]
     for run in sorted(workspace.glob("runs/*")) if marks else []:
@@ -251,7 +252,8 @@ def _elsewhere(workspace: Path, gone: frozenset[str], lessons: Collection[Path])
             for path in sorted([*run.glob("*"), *run.glob("memory/*")])
             if _names_one(path, marks)
         )
-    for path in sorted(workspace.glob("scaffolds/*/memory/*.md")):
+    carried = (workspace.glob(f"scaffolds/*/{kind}/*.md") for kind in ("memory", "examples"))
+    for path in sorted(chain.from_iterable(carried)):
         try:
             lesson = lesson_at(path)
         except (OSError, BadInput):
