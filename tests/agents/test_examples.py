@@ -1,5 +1,5 @@
-"""Worked examples in examples/: what prompts show of them, what the check of an agent says, and what
-an example may say of its own train task alone."""
+"""Worked examples in examples/: what prompts show of them, what the check of an agent says, and
+what an example may say of its own train task alone."""
 
 from __future__ import annotations
 
