@@ -352,12 +352,12 @@ def tool_path(title: str, code: str) -> str:
 
 def editable(scaffold: Scaffold) -> list[str]:
     """Return the files a proposal may change: prompts, tools and lessons, not what agent.toml
-    protects."""
+    protects, nor worked examples, which say what attempts did."""
     protects = scaffold.agent.protects
     return [
         p
         for p in sorted(scaffold.files)
-        if p not in ("README.md", "agent.toml") and not protects(p)
+        if p not in ("README.md", "agent.toml") and not (p.startswith("examples/") or protects(p))
     ]
 
 

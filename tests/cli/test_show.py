@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from recreate.agents import scaffold as scaffolds
+from recreate.agents.scaffold import Scaffold
+from recreate.api.paths import shipped
 from recreate.api.types import Edit, Evidence
 from recreate.cli import run
 from recreate.viewer.text import reasons
@@ -131,6 +134,24 @@ def test_edits_of_a_file_for_one_reason_are_told_once() -> None:
     assert list(reasons(edits)) == list(
         zip((edits[0], edits[2], edits[3], edits[5]), told, strict=True)
     )
+
+
+def test_show_tells_an_agents_examples_and_which_of_them_no_prompt_shows(
+    ask: Ask, say: Say, tmp_path: Path
+) -> None:
+    seed = scaffolds.load(shipped("scaffolds") / "seed")
+    toml = seed.files["agent.toml"] + "\n[examples]\ntokens = 10\n"
+    texts = {f"examples/{n}.md": f"# Of {n}\n\n{n * 40}\n\nborn_of: abc\n" for n in "ab"}
+    files = {**seed.files, "agent.toml": toml, **texts}
+    scaffolds.save(Scaffold(name="shows", files=files), tmp_path / "shows")
+    (record,) = ask("show", str(tmp_path / "shows"))
+    assert [(x["title"], x["born_of"]) for x in record["examples"]] == [
+        ("Of a", ["abc"]),
+        ("Of b", ["abc"]),
+    ]
+    _, out, _ = say("show", str(tmp_path / "shows"))
+    assert "example: Of a (born of abc)\n  aaaa" in out
+    assert "example: Of b (born of abc), not shown: over [examples] tokens\n" in out
 
 
 def test_show_tells_an_agent_in_words(ask: Ask, say: Say) -> None:

@@ -20,7 +20,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, takewhile
+from itertools import accumulate
 from math import fsum
 
 from pydantic import BaseModel, Field
@@ -102,6 +102,9 @@ class Demos:
     def __init__(self, context: OptimizerContext) -> None:
         self.context = context
         self.settings: DemosSettings = context.settings or DemosSettings()
+        # a quarter of the attempts is for successes
+        self.room = self.settings.attempts * 3 // 4
+        self.sets = min(self.settings.sets, self.room - 1)
 
     @staticmethod
     def takes(settings: DemosSettings, batch: int) -> tuple[int, int]:
@@ -119,7 +122,7 @@ class Demos:
             self.context.note("demos: prompts of this agent show no examples")
             return []
         order = sorted(self.context.tasks, key=lambda id: digest([self.settings.seed, id]))
-        count = min(self.count_scored(), len(order) // 2)
+        count = self.count_scored(len(order) // 2)
         parent = self.attempt(scaffold, order[:count])
         scores = {e.task: e.grade.score for e in parent}
         if not scores or min(scores.values()) == 1:
@@ -139,11 +142,18 @@ class Demos:
         better = [each for each in best if gain(each, scores) > 0]
         return [each.edits for each in better[: self.settings.candidates]]
 
-    def count_scored(self) -> int:
-        """Return how many train tasks can score: a quarter of the attempts is for successes, and of
-        the rest the agent takes one a task, each set a third, and so on."""
-        share = 1 + self.settings.sets * (1 + 1 / 2 + 1 / 4) / 3
-        return max(1, int(self.settings.attempts * 3 / 4 / share))
+    def count_scored(self, most: int) -> int:
+        """Return how many train tasks can score: the agent and the race are to be paid."""
+        count = 0
+        while count < most and count + 1 + self.cost_of_race(count + 1) <= self.room:
+            count += 1
+        return count
+
+    def cost_of_race(self, tasks: int) -> int:
+        """Return how many attempts a race takes at most."""
+        third = -(-tasks // 3)
+        shares = [min(third, tasks - at) for at in range(0, tasks, third)]
+        return sum(share * -(-self.sets // 2**n) for n, share in enumerate(shares))
 
     def attempt(self, child: Scaffold, tasks: Sequence[str]) -> list[Experience]:
         """Return attempts at train tasks, [] once the budget has none to spare."""
@@ -180,13 +190,12 @@ class Demos:
         while left and sum(e.grade.passed for e in found.values()) < 2 * self.settings.size:
             block, left = left[: self.settings.size], left[self.settings.size :]
             take(self.attempt(scaffold, block))
-        shared = count_shared([e.prompt for e in (*found.values(), *scored)])
         passed = [e for e in found.values() if e.grade.passed]
-        made = [make_example(e, tell_attempt(e), shared) for e in passed]
+        made = [make_example(e, tell_attempt(e)) for e in passed]
         if len(passed) < self.settings.size:
             golds = ((e, self.context.gold(e)) for e in found.values())
             lacking = [(e, gold) for e, gold in golds if gold and not e.grade.passed]
-            made += [make_example(e, f"Answer: {gold}", shared) for e, gold in lacking]
+            made += [make_example(e, f"Answer: {gold}") for e, gold in lacking]
         wrong = {
             each.path: faults
             for each in made
@@ -206,8 +215,8 @@ class Demos:
         draw = random.Random(digest([self.settings.seed, self.context.key]))
         seen = {scaffold.digest, *(revision.id for revision in self.context.rejected)}
         most = min(self.settings.size, len(pool))
-        for number in range(20 * self.settings.sets if pool else 0):
-            size = most if number < self.settings.sets // 2 else draw.randint(1, most)
+        for number in range(20 * self.sets if pool else 0):
+            size = most if number < self.sets // 2 else draw.randint(1, most)
             examples = fitting(draw.sample(pool, size), scaffold.agent.examples.tokens)
             edits = show(scaffold, examples) if examples else []
             if edits and not self.context.validate(scaffold, edits):
@@ -215,7 +224,7 @@ class Demos:
                 if child.digest not in seen:
                     seen.add(child.digest)
                     yield ExampleSet(child, edits)
-            if len(seen) > self.settings.sets + len(self.context.rejected):
+            if len(seen) > self.sets + len(self.context.rejected):
                 return
 
     def race(self, sets: Sequence[ExampleSet], parent: Mapping[str, float]) -> Sequence[ExampleSet]:
@@ -267,11 +276,12 @@ def show(scaffold: Scaffold, examples: Sequence[Example]) -> list[Edit]:
     ]
 
 
-def make_example(of: Experience, done: str, shared: tuple[int, int]) -> Example:
-    """Return the worked example of an attempt. done: what the agent said and did; shared: how many
-    of the prompt's first and last lines all tasks have."""
-    lines = of.prompt.split("\n")
-    words = "\n".join(lines[shared[0] : len(lines) - shared[1]]).strip() or of.prompt.strip()
+def make_example(of: Experience, done: str) -> Example:
+    """Return the worked example of an attempt: of the task's words those that the agent was shown,
+    and what it said and did."""
+    seen = {line for step in of.trace.steps for line in step.observation.splitlines()}
+    lines = of.prompt.splitlines()
+    words = "\n".join(line for line in lines if line in seen).strip() or of.prompt.strip()
     body = f"Task: {words}\n\n{done}"
     title = " ".join(words.split()[:TITLE]).strip("#").strip()
     text = f"# {title}\n\n{body}\n\nborn_of: {of.id}\n"
@@ -293,15 +303,3 @@ def tell_attempt(e: Experience) -> str:
     if text == f"Reply: {answer}":
         return f"Answer: {answer}"
     return text if answer in text else f"{text}\n\nAnswer: {clip(answer, MOST_ANSWER)}"
-
-
-def count_shared(prompts: Sequence[str]) -> tuple[int, int]:
-    """Return how many lines all of these prompts begin, and how many they end with."""
-    lines = [prompt.split("\n") for prompt in dict.fromkeys(prompts)]
-    if len(lines) < 2:
-        return 0, 0
-    same = [
-        sum(1 for _ in takewhile(lambda row: len(set(row)) == 1, zip(*each, strict=False)))
-        for each in (lines, [line[::-1] for line in lines])
-    ]
-    return same[0], same[1]

@@ -118,6 +118,7 @@ LOOK = (
 )
 COUNT = "#!/bin/bash\n# Counts lines.\nwc -l < answer.txt\n"
 LESSON = "# Look first\n\nThere may be more than one sees; {{ braces }} too.\n\nborn_of: abc\n"
+EXAMPLE = "# A word\n\nTask: a {{ word }}\n\nReply: submit\n\nborn_of: abc\n"
 PROMPT = """{{ task.prompt }}
 
 Seen: {{ before.look[:60] }}
@@ -126,7 +127,8 @@ Seen: {{ before.look[:60] }}
 
 
 def shell() -> Scaffold:
-    """The seed with a lesson, tools and one that runs first; little of an output is shown."""
+    """The seed with a lesson, an example, and tools, one of which runs first; little is shown of an
+    output."""
     seed = scaffolds.load(shipped("scaffolds") / "seed")
     toml = 'before = ["look"]\n[limits]\nsteps = 9\nobservation_chars = 300\ncommand_seconds = 2\n'
     tools = {"tools/look.py": LOOK, "tools/count.sh": COUNT}
@@ -134,6 +136,7 @@ def shell() -> Scaffold:
         **seed.files,
         "agent.toml": toml,
         "memory/look-first.md": LESSON,
+        "examples/word.md": EXAMPLE,
         "workflow.md": PROMPT,
         **tools,
     }

@@ -19,6 +19,7 @@ from recreate.plugins.export import export
 
 TOOL = '#!/usr/bin/env python3\n"""Finds the tests.\n\nAll of them."""\nprint("none")\n'
 LESSON = "# Read the test first\n\nIt says what is expected.\n\nborn_of: abc\n"
+EXAMPLE = "# A sum\n\nTask: 1 + 1\n\nReply: 2\n\nborn_of: abc\n"
 
 
 def agent(toml: str = "", **files: str) -> Scaffold:
@@ -73,6 +74,18 @@ def test_a_page_holds_all_but_the_tools(target: str, file: str, tmp_path: Path) 
     assert "- Read the test first: It says what is expected.\n" in text
     assert "- `tools/tests.py`: Finds the tests. All of them.\n" in text
     assert "Make the smallest change that does the whole job" in text
+
+
+def test_worked_examples_are_taken_along(tmp_path: Path) -> None:
+    shown = agent(examples__sum_md=EXAMPLE)
+    export(shown, "skill", tmp_path / "shell-work")
+    skill = (tmp_path / "shell-work" / "SKILL.md").read_text()
+    assert "## Tasks that were done well\n\n- [A sum](references/sum.md)\n" in skill
+    reference = (tmp_path / "shell-work" / "references" / "sum.md").read_text()
+    assert reference == "# A sum\n\nTask: 1 + 1\n\nReply: 2\n"
+    export(shown, "agents-md", tmp_path / "out")
+    page = (tmp_path / "out" / "AGENTS.md").read_text()
+    assert page.count("### A sum\n\nTask: 1 + 1\n\nReply: 2\n") == page.count("1 + 1") == 1
 
 
 def test_what_the_prompts_say_of_our_loop_is_left_out_and_said(tmp_path: Path) -> None:

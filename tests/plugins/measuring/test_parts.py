@@ -69,6 +69,22 @@ def test_files_items_and_sections_are_parts_of_their_own() -> None:
     assert parts.without([False] * 5).digest == SEED.digest
 
 
+def test_an_example_is_a_part_and_goes_with_the_lines_that_show_it() -> None:
+    example = "# One\n\nTask: 1 + 1\n\nReply: 2\n\nborn_of: abc\n"
+    agent = changed(examples__one_md=example)
+    parts = parts_of(agent, SEED)
+    assert named(parts) == [("example", "examples/one.md")]
+    assert parts.without([False]).digest == SEED.digest
+    plain = Scaffold(name="plain", files={**SEED.files, "system.md": "You work.\n"})
+    shows = "You work.\n\n{% for x in examples %}\n{{ x.body }}\n{% endfor %}\n"
+    shown = Scaffold(
+        name="shown", files={**plain.files, "system.md": shows, "examples/one.md": example}
+    )
+    (both,) = parts_of(shown, plain).parts
+    assert {"examples/one.md", *both.also} >= {both.path, "examples/one.md"}
+    assert both.also
+
+
 def test_lines_that_were_replaced_come_back_and_those_taken_out_too() -> None:
     text = SEED.files["workflow.md"]
     agent = changed(workflow_md=text.replace("then submit.", "then hand it in."))

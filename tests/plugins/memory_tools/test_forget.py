@@ -498,13 +498,15 @@ def test_what_still_has_it_is_named(
     memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (workspace / "runs" / "one" / "attempts" / "5ec12e70aaaa").mkdir(parents=True)
-    carried = workspace / "scaffolds" / "toy" / "memory" / "spell.md"
-    carried.parent.mkdir(parents=True)
-    carried.write_text("# Spell it\n\nAs it is.\n\nborn_of: 5ec12e70aaaa\n")
+    for kind in ("memory", "examples"):
+        carried = workspace / "scaffolds" / "toy" / kind / "spell.md"
+        carried.parent.mkdir(parents=True)
+        carried.write_text("# Spell it\n\nAs it is.\n\nborn_of: 5ec12e70aaaa\n")
     assert cli(["memory", "forget", "5ec12e70aaaa", "--yes"]) == 0
     said = capsys.readouterr().out
     assert "still has it: runs/one/attempts/5ec12e70aaaa" in said
     assert "still has it: scaffolds/toy/memory/spell.md" in said
+    assert "still has it: scaffolds/toy/examples/spell.md" in said
 
 
 def test_a_beginning_must_mean_one_thing(

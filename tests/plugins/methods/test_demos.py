@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from recreate.builder.estimate import proposal
 from recreate.builder.loop import BuildResult, build
 from recreate.memory.store import ExperienceStore
 from recreate.models.pricing import FREE
-from recreate.plugins.methods.demos import count_shared, make_example, tell_attempt
+from recreate.plugins.methods.demos import make_example, tell_attempt
 from recreate.runs import settings
 from recreate.runs.reader import Run
 from recreate.runs.session import Parts, open_session
@@ -126,6 +127,14 @@ class Built:
     def scored(self) -> set[str]:
         """The tasks that candidates were tried on."""
         return {r["task"] for r in self.run.records("experience") if r["phase"] == "select"}
+
+    @property
+    def pool(self) -> int:
+        """How many examples sets were drawn from."""
+        (said,) = (
+            re.search(r"sets of (\d+) worked", note) for note in self.notes if " sets of " in note
+        )
+        return int(said[1]) if said else 0
 
     def shown(self, store: ExperienceStore) -> list[Experience]:
         """The attempts that the proposed examples are of."""
@@ -268,12 +277,12 @@ def test_memory_lends_no_example_that_was_imported_or_is_of_a_held_out_task_or_i
 
 
 @pytest.mark.slow
-def test_what_memory_has_of_our_own_is_shown_too(workspace: Path) -> None:
-    Built(workspace, "first", hand=Hand("same"))
-    store = ExperienceStore(workspace)
-    made = Built(workspace, "second", batch=1, optimizer_settings=["attempts=4"])
-    mine = {r["experience"] for r in made.run.records("experience")}
-    assert any(e.id not in mine for e in made.shown(store))
+def test_what_memory_has_of_our_own_is_a_candidate_too(workspace: Path) -> None:
+    few: dict[str, Any] = {"batch": 1, "optimizer_settings": ["sets=2", "size=2", "attempts=8"]}
+    alone = Built(workspace / "alone", **few)
+    Built(workspace / "before", "first", hand=Hand("same"))
+    after = Built(workspace / "before", "second", **few)
+    assert after.pool > alone.pool
 
 
 @pytest.mark.slow
@@ -298,8 +307,10 @@ def test_it_makes_no_more_attempts_than_plan_reckons_with(workspace: Path) -> No
     for attempts in (4, 24):
         made = Built(workspace, f"of-{attempts}", optimizer_settings=[f"attempts={attempts}"])
         told = proposal(made.settings)
-        records = [r for r in made.run.records("experience") if r["phase"] == "select"]
-        assert len(records) <= told.attempts == attempts
+        phases: dict[str, set[str]] = {"train": set(), "select": set()}
+        for r in made.run.records("experience"):
+            phases.setdefault(r["phase"], set()).add(r["attempt"])
+        assert len(phases["select"] - phases["train"]) <= told.attempts == attempts
         assert told.calls == 0
 
 
@@ -351,15 +362,15 @@ def test_a_setting_that_it_does_not_have_is_refused_by_name(workspace: Path) -> 
 # ------------------------------------------------------------------------------- what is shown
 
 
-def test_lines_that_all_prompts_have_are_left_out_of_examples() -> None:
-    asked = ("What is 1 + 1?\n", "And 2?")
-    prompts = [f"Answer this.\n{words}\nWrite it down." for words in asked]
-    assert count_shared(prompts) == (1, 1)
-    assert count_shared(prompts[:1] * 3) == (0, 0)
-    assert count_shared([]) == (0, 0)
-    e = experience(1).model_copy(update={"prompt": prompts[0]})
-    assert make_example(e, "Reply: 2", (1, 1)).body == "Task: What is 1 + 1?\n\nReply: 2"
-    assert make_example(e, "Reply: 2", (2, 2)).body.startswith("Task: Answer this.")
+def test_an_example_has_the_words_of_the_task_that_the_agent_was_shown() -> None:
+    e = experience(1)
+    asked = "What is 1 + 1?\n\nWrite it into a file."
+    step = e.trace.steps[0].model_copy(update={"observation": "What is 1 + 1?\n\nReason."})
+    trace = e.trace.model_copy(update={"steps": (step,)})
+    shown = e.model_copy(update={"prompt": asked, "trace": trace})
+    assert make_example(shown, "Reply: 2").body == "Task: What is 1 + 1?\n\nReply: 2"
+    unseen = e.model_copy(update={"prompt": asked})
+    assert make_example(unseen, "Reply: 2").body == f"Task: {asked}\n\nReply: 2"
 
 
 def test_an_example_says_what_was_done_and_handed_in_without_what_could_not_be_read() -> None:
