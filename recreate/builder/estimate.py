@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from statistics import quantiles
 from typing import NamedTuple
 
-from recreate.agents.scaffold import Scaffold
+from recreate.agents.scaffold import TEMPLATES, Scaffold
 from recreate.api import registry
 from recreate.api.errors import BadInput
 from recreate.api.ports import Estimated, Price
@@ -34,10 +34,17 @@ from recreate.runs.chances import Chance, find_chances
 from recreate.runs.settings import MOST_RERUNS, Settings, own
 from recreate.runs.terms import POWER, SPREAD
 
-STUDY_CALLS, STUDY_IN, STUDY_OUT = (8, 50), 38_000, 2_800
+STUDY_CALLS, STUDY_IN, STUDY_OUT = (5, 16), 16_500, (1_000, 2_800)
 """Calls that one study of the optimizer `recreate`, or its distilling, takes, and the tokens of
-each call: the build of docs/tour.md made nine in 69 calls, 2.65 million tokens in and 0.19 million
-out; others took up to 50 turns a study."""
+each call: builds of docs/results.md took 6 to 11 a study, 18,000 tokens in and 1,000 out a call on
+attempts with prompts of some 500 tokens; the one of docs/tour.md 8 of 38,000 and 2,800, on longer
+ones."""
+
+STUDY_PROMPTS = 3
+"""A study's call reads so many prompts of the attempt besides."""
+
+PROMPT, CHARS = 2_500, 4
+"""Tokens of an attempt's first prompt where nobody knows the tasks; characters of a token."""
 
 TURNS = (4, 15)
 """Turns of an attempt that nobody has measured here."""
@@ -49,6 +56,9 @@ calls meeting their prompt again."""
 
 OPTIMIZER_CALL = 2.0
 """Of the optimizer's model, in calls of an attempt: it reads and writes more."""
+
+NULL_PART = 0.6
+"""Of its attempts a candidate that changes nothing takes so many by the rule `search`."""
 
 ASSUMED_RATE = 0.3
 """The seed's validation score where nothing was measured."""
@@ -86,6 +96,23 @@ class Estimate(Record):
     assumes: tuple[str, ...]
     chances: tuple[Chance, ...] = ()
 
+    def spans(self, jobs: int) -> str:
+        """Return what the build takes, each figure from its low end to its high one."""
+        ends = self.low, self.high
+        minutes = _span("{:g}", *(end.minutes for end in ends))
+        parts = [
+            _span("{:,}", *(end.calls for end in ends)) + " calls",
+            _span("{:,}", *(end.tokens for end in ends)) + " tokens",
+            _span("${:.2f}", *(end.usd for end in ends)),
+            f"{minutes} minutes with {jobs} at once",
+        ]
+        return ", ".join(parts)
+
+
+def _span(form: str, low: float, high: float) -> str:
+    """Return a span from low to high; one figure where they are the same."""
+    return " to ".join(dict.fromkeys(form.format(value) for value in (low, high)))
+
 
 class Span(NamedTuple):
     """What one of something takes, at least and at most, and where the figures come from."""
@@ -95,11 +122,11 @@ class Span(NamedTuple):
     source: str
 
 
-def typical(scaffold: Scaffold, past: Sequence[Usage], price: Price, settings: Settings) -> Span:
+def typical(scaffold: Scaffold, known: Past, price: Price, settings: Settings) -> Span:
     """Return one attempt."""
-    if past:
-        total = sum(past, Usage())
-        n = len(past)
+    if known.usages:
+        total = sum(known.usages, Usage())
+        n = len(known.usages)
         mean = Usage(
             calls=round(total.calls / n) or 1,
             tokens_in=total.tokens_in // n,
@@ -110,6 +137,8 @@ def typical(scaffold: Scaffold, past: Sequence[Usage], price: Price, settings: S
         )
         return Span(mean, mean, f"the mean of {n} attempts made here before")
     agent = scaffold.agent
+    texts = sum(len(scaffold.files.get(f"{name}.md", "")) for name in TEMPLATES)
+    first = known.prompt + texts // CHARS if known.prompt else PROMPT
     local = _local(settings)
     each = LOCAL_SECONDS * settings.jobs if local else CALL_SECONDS
 
@@ -119,13 +148,13 @@ def typical(scaffold: Scaffold, past: Sequence[Usage], price: Price, settings: S
         for key in agent.turns:
             calls = registry.find("turns", key).count_calls(agent, calls, turns)
         # a transcript grows with every turn: on average half of it is sent again
-        tokens_in = min(agent.limits.tokens, calls * (2500 + 700 * turns // 2))
+        tokens_in = min(agent.limits.tokens, calls * (first + 700 * turns // 2))
         tokens_out = calls * min(agent.model.max_tokens, 500)
         used = Usage(calls=calls, tokens_in=tokens_in, tokens_out=tokens_out, seconds=calls * each)
         return _cached(used, turns, price) if cached else used
 
-    few, many = guess(TURNS[0], True), guess(TURNS[1], False)
-    where = " and two cores" if local else ""
+    few, many = guess(1 if agent.done else TURNS[0], True), guess(TURNS[1], False)
+    where = " and the tasks' length" * bool(known.prompt) + " and two cores" * local
     return Span(
         few, many, f"a guess from the scaffold's limits{where}: no attempts were made here before"
     )
@@ -167,9 +196,11 @@ def proposal(settings: Settings) -> Proposal:
     return Proposal(studies=studies, rehearsals=rehearsals)
 
 
-def study(settings: Settings, price: Price, past: Sequence[Usage] = ()) -> Span:
+def study(
+    settings: Settings, price: Price, past: Sequence[Usage] = (), prompt: int = PROMPT
+) -> Span:
     """Return one study, within what `--study.*` lets it use. past: what each took that was made
-    here before."""
+    here before; prompt: tokens of a prompt of an attempt."""
     if past:
         names = ("calls", "tokens_in", "tokens_out", "tokens_cached", "tokens_cache_written")
         ends = {name: _quartiles(past, name) for name in names}
@@ -179,20 +210,19 @@ def study(settings: Settings, price: Price, past: Sequence[Usage] = ()) -> Span:
         )
         return Span(low, high, f"the middle half of {len(past)} studies made here before")
 
-    def of(calls: int, cached: bool) -> Usage:
-        each = Usage(calls=1, tokens_in=STUDY_IN, tokens_out=STUDY_OUT)
-        most = min(
-            calls, settings.study.steps, max(1, settings.study.tokens // (STUDY_IN + STUDY_OUT))
-        )
-        used = Usage(calls=most, tokens_in=most * each.tokens_in, tokens_out=most * each.tokens_out)
+    read = STUDY_IN + STUDY_PROMPTS * prompt
+
+    def of(calls: int, written: int, cached: bool) -> Usage:
+        most = min(calls, settings.study.steps, max(1, settings.study.tokens // (read + written)))
+        used = Usage(calls=most, tokens_in=most * read, tokens_out=most * written)
         return _cached(used, most, price) if cached else used
 
-    few, many = of(STUDY_CALLS[0], True), of(STUDY_CALLS[1], False)
+    few, many = (of(STUDY_CALLS[end], STUDY_OUT[end], not end) for end in (0, 1))
     turns = (
         f"{few.calls} to {many.calls} calls" if few.calls != many.calls else f"{few.calls} calls"
     )
     return Span(
-        few, many, f"{turns} of {STUDY_IN:,} tokens, as elsewhere: no studies were made here before"
+        few, many, f"{turns} of {read:,} tokens, as elsewhere: no studies were made here before"
     )
 
 
@@ -200,6 +230,8 @@ QUESTION = Usage(calls=1, tokens_in=2500, tokens_out=900)
 """One of a memory policy, taken high: an attempt and another beside it, and the longest answer."""
 REFLECT = Usage(calls=1, tokens_in=5000, tokens_out=600)
 """One call of `reflect`."""
+GRADED = Usage(calls=1, tokens_in=1500, tokens_out=250)
+"""One attempt that a model grades: a rubric and an answer, besides the task."""
 
 
 def questions(settings: Settings) -> int:
@@ -327,6 +359,7 @@ class _Costs:
     one: Proposal
     way: Course
     quickly: int
+    known: Past
 
     def of(self, rounds: int, high: bool, rehearsals: int = 0, again: int = 0) -> Amounts:
         """rehearsals, again (re-runs for lessons): attempts that are only made when the budget has
@@ -355,6 +388,11 @@ class _Costs:
             each.seconds / max(1, each.calls)
         ) * way.call
         whole = attempts * each.calls + asked
+        if (judge := self.known.judge) is not None:
+            grading = GRADED.model_copy(update={"tokens_in": GRADED.tokens_in + self.known.prompt})
+            whole += attempts
+            tokens += attempts * _tokens(grading)
+            usd += attempts * _usd(grading, judge)
         return Amounts(
             calls=whole, tokens=tokens, usd=round(usd, 4), minutes=round(seconds / 60, 1)
         )
@@ -372,11 +410,12 @@ class _Costs:
 
 @dataclass(frozen=True)
 class Past:
-    """What was measured here before; nothing: what a build takes is guessed.
+    """What is known before a build, most of it measured here; nothing: what it takes is guessed.
 
     usages: of each attempt; studies: of each study. rate: the mean score on validation tasks before
     any edit, measured as `source` says, None when too few were. spread: of the tasks, as
-    calibrated.
+    calibrated. prompt: tokens of a task in the mean, 0 for unknown; judge: the price of the model
+    that grades, None where none does.
     """
 
     usages: Sequence[Usage] = ()
@@ -384,6 +423,8 @@ class Past:
     source: str = ""
     studies: Sequence[Usage] = ()
     spread: float | None = None
+    prompt: int = 0
+    judge: Price | None = None
 
 
 NOTHING = Past()
@@ -395,22 +436,29 @@ def plan(
     price: Price,
     optimizer_price: Price,
     past: Past = NOTHING,
+    *,
+    finds: bool = True,
 ) -> Estimate:
-    """Return the plan of a build."""
+    """Return the plan of a build. finds: with what the gate can find, which takes a while."""
     idle = settings.memory.draws and not scaffold.asks_for_lessons
     settings = settings.learning("none") if idle else settings
-    attempt, inquiry = (
-        typical(scaffold, past.usages, price, settings),
-        study(settings, optimizer_price, past.studies),
-    )
+    attempt = typical(scaffold, past, price, settings)
+    prompt = attempt.high.tokens_in // max(1, attempt.high.calls)
+    inquiry = study(settings, optimizer_price, past.studies, prompt)
     one, way = proposal(settings), course(settings, optimizer_price, past.studies)
     rate = ASSUMED_RATE if past.rate is None else past.rate
-    gain, quickly, chances = _finds(settings, rate, past.spread or SPREAD)
+    gain, chances = 1.0, tuple[Chance, ...]()
+    quickly = math.ceil(NULL_PART * way.judged) if settings.gate.searches else way.judged
+    if finds:
+        gain, quickly, chances = _finds(settings, rate, past.spread or SPREAD, quickly)
     budget = Budget.parse(settings.budget)
-    costs = _Costs(settings, budget, price, optimizer_price, attempt, inquiry, one, way, quickly)
+    costs = _Costs(
+        settings, budget, price, optimizer_price, attempt, inquiry, one, way, quickly, past
+    )
     needed = replace(costs, way=way.model_copy(update={"confirming": 0}))  # it ends without, too
     assumes = [f"attempts: {attempt.source}"]
     assumes += [f"studies: {inquiry.source}"] if one.studies else []
+    assumes += ["grading: a call to the judge for each attempt"] if past.judge else []
     measured = past.usages and (past.studies or not one.studies)
     if any(p.cached is not None for p in (price, optimizer_price)) and not measured:
         assumes.append(
@@ -455,7 +503,9 @@ def plan(
     )
 
 
-def _finds(settings: Settings, rate: float, spread: float) -> tuple[float, int, tuple[Chance, ...]]:
+def _finds(
+    settings: Settings, rate: float, spread: float, quickly: int
+) -> tuple[float, int, tuple[Chance, ...]]:
     """Return (the gain that the gate keeps eight times in ten; the attempts that judge a candidate
     which changes nothing; the chances of some gains, by the rule `search`)."""
     tasks, repeats, gate = settings.validation, settings.repeats, settings.gate
@@ -464,7 +514,7 @@ def _finds(settings: Settings, rate: float, spread: float) -> tuple[float, int, 
         return *registry.find("gate", "each").forecast(settings, rate, spread), ()
     chances = find_chances(gate, tasks, repeats, rate, settings.rounds or 1, spread)
     found = (c.gain for c in chances if c.shown + c.likely >= POWER)
-    return next(found, 1.0), math.ceil(0.6 * tasks) * repeats, chances
+    return next(found, 1.0), quickly, chances
 
 
 def _tokens(used: Usage) -> int:

@@ -193,7 +193,8 @@ class Judge:
         agents = {agent.digest: agent for agent in chain}
         while ended.repeats and ended.verdict is not None and not paused:
             try:
-                self.session.say("confirm", {"attempts": ended.repeats})
+                total = 2 * len(self.validation)
+                self.session.say("confirm", {"attempts": ended.repeats, "total": total})
                 for agent in (self.seed, agents[run.current]):
                     self._attempt(agent, 1, ended.repeats - 1)
             except OutOfBudget as e:
@@ -266,6 +267,8 @@ class Judge:
         before = by_place(scored)
         pairing = Pairing(current.digest, child.digest, round, of, before, better)
         terms = self.rule.settle_terms(pairing)
+        pair = {"parent": current.digest, "candidate": child.digest}
+        self.session.say("trial", {**pair, "terms": terms})
         after = self._try(child, terms, before)
         verdict = self._broken(after) or self.rule.decide(terms, before, by_place(after))
         if verdict.better or verdict.diff is None or (gate.false_keep and not gate.cheaper):

@@ -39,9 +39,11 @@ from recreate.api.types import Edit, digest
 from recreate.builder import rounds
 from recreate.builder.estimate import course
 from recreate.builder.gates import find_limits
+from recreate.builder.past import read_past
 from recreate.builder.proposals import list_closed
 from recreate.builder.review import Reviewer
 from recreate.builder.rounds import Build, BuildState, NoRoom
+from recreate.builder.selection import Rater
 from recreate.optimizers.investigator.create import create as write_seed
 from recreate.runs.reader import BuildResult
 from recreate.runs.session import Session
@@ -178,18 +180,19 @@ def _run(work: Build, reviewer: Reviewer | None) -> BuildResult:
 def _announce(work: Build, earlier: BuildState) -> None:
     """Say what the build will do, and how many of its candidates can be decided."""
     session = work.session
-    settings = work.session.settings
+    settings = session.settings
     count = len(work.validation)
-    there = {"train": min(settings.train, len(work.train)), "validation": count}
-    ahead = course(settings.model_copy(update=there), session.models.optimizer_price)
-    if (
-        not earlier
-        and settings.rounds
-        and (text := find_limits(settings.gate, count, settings.rounds))
-    ):
+    ahead = course(work.settings, session.models.optimizer_price)
+    first = not earlier and settings.rounds
+    if first and (text := find_limits(settings.gate, count, settings.rounds)):
         session.say("note", {"text": text})
     facts = {"pool": len(work.train), "course": ahead, "over": earlier.get("round", 0)}
-    session.say("build", {**there, **facts})
+    session.say("build", {"train": work.settings.train, "validation": count, **facts})
+    if first and session.replay is None:
+        rater = Rater(work.seed.name, work.seed.digest, session.model_name)
+        where, space = session.workspace, settings.memory.namespace
+        known = read_past(where, session.domain, work.validation, rater, session.models, space)
+        work.say_estimate(known, "this build takes")
 
 
 @contextmanager

@@ -4,20 +4,45 @@ optimizer's model."""
 from __future__ import annotations
 
 import contextlib
+import heapq
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from recreate.api.errors import BadInput
 from recreate.api.ports import Domain
 from recreate.api.types import Task, Usage
-from recreate.builder.estimate import Past
+from recreate.builder.estimate import CHARS, Past
 from recreate.builder.selection import Rater, pass_rate, rates_of
 from recreate.memory.store import ExperienceStore
 from recreate.runs.gate import MIN_TASKS
+from recreate.runs.opening import OpenedModels
 from recreate.runs.reader import Run
 from recreate.runs.terms import spread_of
+
+RUNS = 50
+"""Of a workspace so many runs are looked at, the last ones."""
+
+
+def read_past(
+    where: Path,
+    domain: Domain,
+    validation: Sequence[Task],
+    rater: Rater,
+    models: OpenedModels,
+    namespace: str = "",
+) -> Past:
+    """Return all that is known before a build."""
+    prompts = [len(task.prompt) for task in validation]
+    return replace(
+        read_attempts(where, domain, validation, rater, namespace),
+        studies=read_studies(where, models.optimizer_model.name),
+        spread=read_spread(where, domain.name, rater.agent, rater.model),
+        prompt=sum(prompts) // (CHARS * len(prompts)) if prompts else 0,
+        judge=models.judge and models.judge[1],
+    )
 
 
 def read_attempts(
@@ -56,10 +81,11 @@ def read_attempts(
 
 
 def read_studies(where: Path, model: str) -> list[Usage]:
-    """Return what each study and distilling took that this model made in the workspace's runs and
-    that ended."""
-    found = []
-    for file in sorted((where / "runs").glob("*/settings.toml")):
+    """Return what each study and distilling took that this model made in the workspace's last runs
+    and that ended."""
+    found = list[Usage]()
+    files = (where / "runs").glob("*/settings.toml")
+    for file in heapq.nlargest(RUNS, files, key=lambda file: (file.stat().st_mtime, file)):
         try:
             run = Run(file.parent)
         except BadInput:  # a run that cannot be read tells nothing

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypedDict
 
 from recreate.agents.history import History, describe
@@ -21,6 +22,7 @@ from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.theirs import all_are, expect
 from recreate.api.types import Edit, Experience, Record, Revision, Split, Task, Verdict, digest
 from recreate.builder.batches import draw_batch, recall_batch
+from recreate.builder.estimate import Past, plan
 from recreate.builder.gates import Judge
 from recreate.builder.learning import Learning
 from recreate.builder.proposals import Proposals
@@ -100,6 +102,10 @@ class Build:
         self.history = History(session.folder / "scaffold.git")
         self.desk = ReviewDesk(session, self.history)
         self.train, self.validation = choose_tasks(session)  # what is refused leaves nothing
+        there = {"train": min(session.settings.train, len(self.train))}
+        there["validation"] = len(self.validation)
+        self.settings = session.settings.model_copy(update=there)
+        self.known: Past | None = None
         if seed.digest not in {e.digest for e in self.history.log()}:
             self.history.commit(seed, None, True, f"Start from {seed.name}")
         held = [t for split in ("validation", "test") for t in session.domain.tasks(split)]
@@ -118,6 +124,14 @@ class Build:
         if digest not in self.read:
             self.read[digest] = self.history.read(digest)
         return self.read[digest]
+
+    def say_estimate(self, known: Past, lead: str) -> None:
+        """Say what the whole build takes, by what is known of attempts and studies."""
+        session, self.known = self.session, known
+        prices = session.price, session.models.optimizer_price
+        made = plan(self.settings, self.seed, *prices, known, finds=False)
+        text = f"{lead}: at most {made.attempts} attempts, {made.spans(self.settings.jobs)}"
+        session.say("note", {"text": text})
 
     @property
     def kept_ids(self) -> list[str]:
@@ -211,6 +225,10 @@ def attempt(build: Build, state: BuildState) -> BuildState:
     current = build.scaffold(state["scaffold"])
     if top := build.judge.find_ceiling(current):
         raise NoRoom(top)
+    if build.known is not None and not build.known.usages:
+        usages = [score.usage for score in build.judge.attempt(current)]
+        lead = f"by the {len(usages)} attempts so far it takes"
+        build.say_estimate(replace(build.known, usages=usages), lead)
     session.say("round", {"round": round + 1, "rounds": session.settings.rounds})
     if session.settings.from_experience and (round == 0 or not build.train):
         return {"experiences": recall_batch(session, round)}

@@ -194,7 +194,7 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         ": ".join(filter(None, (f"optimizer {named}", plan.chosen.optimizer))),
         ": ".join(filter(None, (f"lessons {learns}", plan.chosen.policy))),
         f"at most {made.attempts} attempts of {plan.seed} with {model},"
-        f" {_spans(made, settings.jobs)}",
+        f" {made.spans(settings.jobs)}",
         *(f"  {text}" for text in made.assumes),
         proposals,
         f"on {settings.validation} validation tasks x {settings.repeats}, from a score of"
@@ -231,19 +231,21 @@ def _estimate(settings: Settings, where: Path) -> _Planned:
     from recreate.builder import estimate, past
     from recreate.builder.selection import Rater, cannot_decide, fitted, seed_of, select
     from recreate.memory.held_out import HeldOut
+    from recreate.runs import opening
     from recreate.runs.defaults import with_defaults
     from recreate.runs.folder import run_folder
-    from recreate.runs.opening import check_settings, list_openers, open_domain, open_models
 
-    check_settings(settings, run_folder(where, settings))
-    for address, _, opens in list_openers(settings, where):
+    opening.check_settings(settings, run_folder(where, settings))
+    for address, _, opens in opening.list_openers(settings, where):
         if not address.startswith("model"):  # those are opened below, without their keys
             opens()
     space = settings.memory.namespace
-    domain = open_domain(settings, where)
+    domain = opening.open_domain(settings, where)
     held = HeldOut(memory_folder(where, space))
-    opened = open_models(settings, asked=False)
+    opened = opening.open_models(settings, asked=False)
     try:
+        judge = opening.open_judge(settings, opened, domain, asked=False)
+        opened = replace(opened, judge=judge)
         model = opened.model.name
         other = opened.optimizer_model
         chosen = with_defaults(settings, other)
@@ -258,11 +260,7 @@ def _estimate(settings: Settings, where: Path) -> _Planned:
             raise wrong  # as build does
         judged = held.usable(domain, "validation")[0]
         judged = judged if selected is None else selected.of(judged)
-        before = replace(
-            past.read_attempts(where, domain, judged, rater, space),
-            studies=past.read_studies(where, other.name),
-            spread=past.read_spread(where, domain.name, seed.digest, model),
-        )
+        before = past.read_past(where, domain, judged, rater, opened, space)
         prices = opened.price, opened.optimizer_price
         made, refused = estimate.plan(settings, seed, *prices, before), ""
         try:
@@ -274,23 +272,6 @@ def _estimate(settings: Settings, where: Path) -> _Planned:
     told = selected.told if selected else ()
     chosen = chosen._replace(settings=settings)
     return _Planned(made, chosen, opened, seed.name, told, refused)
-
-
-def _spans(made: Estimate, jobs: int) -> str:
-    """Return what the build takes, each figure from its low end to its high one."""
-    spans = [
-        _span("{:,}", made.low.calls, made.calls) + " calls",
-        _span("{:,}", made.low.tokens, made.tokens) + " tokens",
-        _span("${:.2f}", made.low.usd, made.usd),
-        _span("{:g}", made.low.minutes, made.minutes) + f" minutes with {jobs} at once",
-    ]
-    return ", ".join(spans)
-
-
-def _span(form: str, low: float, high: float) -> str:
-    """Return a span from low to high; one figure where they are the same."""
-    ends = list(dict.fromkeys(form.format(value) for value in (low, high)))
-    return " to ".join(ends)
 
 
 WORDS_OF_RUN = {

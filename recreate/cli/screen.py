@@ -96,8 +96,9 @@ class Screen:
         self.done = 0
         self.cells = False
         self.agent = ""
-        self.current = ""
-        self.confirming = False
+        self.seed = ""
+        self.trial: JsonMap = {}
+        self.confirming = 0
         self.scores: dict[str, dict[tuple[str, int], float]] = {}
         self._alone = threading.Lock()
         self.panel: Panel | None = None
@@ -150,12 +151,13 @@ class Screen:
         with self._alone:
             if event == "gather":
                 self.phase = facts["phase"]
-                self.total = facts["total"]
-                self.done = 0
+                if not self.confirming:
+                    self.total = facts["total"]
+                    self.done = 0
                 self.cells = len(facts.get("cells", {})) > 1
                 self.agent = facts.get("scaffold", "")
                 if self.phase == "validation":
-                    self.current = self.current or self.agent
+                    self.seed = self.seed or self.agent
             elif event == "score":
                 self.done += 1
                 score = facts["score"]
@@ -163,9 +165,11 @@ class Screen:
                     known = self.scores.setdefault(self.agent, {})
                     known[score.task, score.repeat] = score.score
             elif event == "confirm":
-                self.confirming = True
-            elif event == "revision" and facts["revision"].kept:
-                self.current = facts["revision"].id
+                self.confirming = facts["attempts"]
+                self.total = facts["total"]
+                self.done = 0
+            elif event in ("trial", "revision"):
+                self.trial = facts
         if self.panel:
             self.panel.take(event, facts)
 
@@ -175,7 +179,7 @@ class Screen:
             (self.__exit__ if event == "review" else self.__enter__)()
         elif event in LINES:
             self.line(LINES[event].format(**facts).rstrip(": "))
-        elif event not in ("gather", "begin", "step", "grading", "ended"):
+        elif event not in ("gather", "trial", "begin", "step", "grading", "ended"):
             for line in self._tell(event, facts):
                 self.line(line)
 
@@ -242,15 +246,37 @@ class Screen:
             )
 
     def _tell_mean(self) -> str:
-        """Return the mean score so far on validation, and the current agent's in the same places;
-        '' elsewhere."""
-        mine, current = (self.scores.get(agent, {}) for agent in (self.agent, self.current))
-        same = [current[place] for place in mine if place in current]
+        """Return the mean score so far on validation beside that of whom it is compared with, in
+        the same places, and what a candidate needs; '' elsewhere."""
+        mine = self.scores.get(self.agent, {})
         if self.phase != "validation" or not mine:
             return ""
-        told = f"   {sum(mine.values()) / len(mine):.2f} so far"
-        beside = bool(same) and self.agent != self.current and not self.confirming
-        return told + (f", {sum(same) / len(same):.2f} before" if beside else "")
+        if self.confirming:  # what chose nothing
+            mine = {place: s for place, s in mine.items() if place[1] == self.confirming - 1}
+            return f"   {_mean(mine)} so far by the {self._name_beside(mine)}"
+        if self.trial.get("candidate") != self.agent:
+            return f"   {_mean(mine)} so far"
+        from recreate.runs.search import tell_standing
+
+        current = self.scores.get(self.trial["parent"], {})
+        same = {place: current[place] for place in mine if place in current}
+        beside = f", {_mean(same)} before" if same else ""
+        terms = self.trial["terms"]
+        stands = "" if terms is None else tell_standing(terms, current, mine)
+        return f"   {_mean(mine)} so far{beside}{': ' * bool(stands)}{stands}"
+
+    def _name_beside(self, mine: Mapping[tuple[str, int], float]) -> str:
+        """Return who attempts the tasks once more, and the seed's scores in the same places."""
+        if self.agent == self.seed:
+            return "seed"
+        seed = self.scores.get(self.seed, {})
+        return (
+            f"agent, {_mean({place: seed[place] for place in mine if place in seed})} by the seed"
+        )
+
+
+def _mean(scores: Mapping[tuple[str, int], float]) -> str:
+    return f"{sum(scores.values()) / len(scores):.2f}" if scores else "nothing"
 
 
 LINES = {

@@ -227,10 +227,15 @@ def open_named(settings: Settings, spec: str, price: Price | None, asked: bool =
 
 
 def open_judge(
-    settings: Settings, models: OpenedModels, domain: Domain, replay: Replay | None = None
+    settings: Settings,
+    models: OpenedModels,
+    domain: Domain,
+    replay: Replay | None = None,
+    *,
+    asked: bool = True,
 ) -> tuple[Model, Price] | None:
     """Open the judge's model, that of `--models.judge`, else the optimizer's: (it, its price); None
-    for a domain that asks none."""
+    for a domain that asks none. asked: False where nothing will be asked."""
     from recreate.models.pricing import known_price, parse_price
 
     asks = isinstance(domain, AsksModel) and domain.asks_model
@@ -241,7 +246,7 @@ def open_judge(
     given = parse_price(settings.models.judge_price) if settings.models.judge_price else None
     if replay is not None or not spec or spec == (settings.models.optimizer or settings.model):
         return other if asks else None
-    model = open_named(settings, spec, given, asked=asks)
+    model = open_named(settings, spec, given, asked=asks and asked)
     if not asks:
         model.close()
         return None

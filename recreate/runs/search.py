@@ -164,6 +164,26 @@ def is_given_up(terms: Terms, before: Scores, after: Scores) -> bool:
     return bool(size) and math.fsum(differences) / size < BEHIND[done >= 2 * stretch]
 
 
+def tell_standing(terms: Terms, before: Scores, after: Scores) -> str:
+    """Return how a candidate stands beside the current agent, and what it needs, in words; '' by
+    another rule."""
+    done, tasks = len({task for task, _ in after}), len(terms.order)
+    differences = compare(before, after, terms.order)
+    if terms.rule != "search" or not differences:
+        return ""
+    total, stretch = math.fsum(differences), stretch_of(tasks)
+    stands = "level"
+    if abs(total) > 1e-9:
+        stands = f"{'ahead' if total > 0 else 'behind'} by {round(abs(total), 3):g}"
+    if done == tasks:
+        return stands
+    at = next((n for n in (stretch, 2 * stretch) if done <= n < tasks), 0)
+    if not at:
+        return f"{stands}; has to end ahead"
+    least = BEHIND[at > stretch] * math.sqrt(math.fsum(d * d for d in differences))
+    return f"{stands}; given up after {at} of {tasks} tasks below {round(least, 3) + 0:g}"
+
+
 def judge_step(terms: Terms, before: Scores, after: Scores, *, alpha: float, seed: int) -> Verdict:
     """Return the verdict on a candidate beside the current agent: `ahead`, or why it is dropped.
     alpha: 1 - the level of its interval."""

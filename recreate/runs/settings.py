@@ -232,7 +232,7 @@ class Settings(Config):
     sandbox: str = ""
     price: str = ""
     budget: tuple[str, ...] = ()
-    rounds: int = Field(default=1, ge=0, le=MOST)
+    rounds: int = Field(default=3, ge=0, le=MOST)
     train: int = Field(default=8, ge=1, le=MOST)
     validation: int = Field(default=20, ge=1, le=MOST)
     repeats: int = Field(default=1, ge=1, le=MOST)

@@ -324,6 +324,6 @@ def test_a_plan_speaks_of_a_budget_only_where_there_is_one(
     assert cli(["plan", *TOY, *few]) == 0
     told = capsys.readouterr().out
     assert "paid for by the budget" not in told
-    assert "1 proposal: no --budget caps what they take" in told
-    assert cli(["plan", *TOY, *few, "--budget", "400attempts"]) == 0
+    assert "3 proposals: no --budget caps what they take" in told
+    assert cli(["plan", *TOY, *few, "--rounds", "1", "--budget", "400attempts"]) == 0
     assert "1 of 1 proposals are paid for by the budget" in capsys.readouterr().out

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,78 +84,113 @@ def test_a_plan_learns_from_attempts_made_here(
 ) -> None:
     assert "guess" in printed(capsys, "plan", *TOY, *model)["source"]
     assert cli(["build", *TOY, *model, "--rounds", "0", "--scaffold", "seed"]) == 0
-    plan = printed(capsys, "plan", "--scaffold", "seed", *TOY, *model)
+    plan = printed(capsys, "plan", "--scaffold", "seed", *TOY, *model, "--rounds", "1")
     assert "mean of 8 attempts" in plan["source"]
     assert plan["calls"] == plan["attempts"] * 2 + MOST_CALLS
 
 
-def test_a_plan_of_the_investigator_is_that_of_the_build_which_was_measured(
-    workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
+def test_a_plan_of_the_investigator_holds_what_builds_cost_that_were_measured(
+    workspace: Path,
 ) -> None:
-    """docs/tour.md: eight studies and a distilling, 69 calls, which at $5 and $25 a million tokens
-    are $18."""
-    other = write_script(workspace / "other.jsonl")
-    flags = [
-        "--optimizer",
-        "recreate",
-        "--models.optimizer",
-        other,
-        "--models.optimizer_price",
-        "5,25",
-    ]
-    plan = printed(
-        capsys, "plan", *TOY, *model, *flags, "--rounds", "1", "--batch", "8", "--price", "0,0"
+    """docs/tour.md: eight studies and a distilling of attempts with long prompts, which at $5 and
+    $25 a million tokens are $18; docs/results.md: the same of short ones, at $1.25 and $10, $1.89;
+    a batch of one there is some $0.40."""
+    seed = find_agent("seed", workspace)
+    one = Settings(optimizer="recreate", rounds=1, train=8, study=StudySettings(usd=100.0))
+    long, short = (
+        planning.Past([Usage(calls=4, tokens_in=4 * n, tokens_out=400)]) for n in (7000, 400)
     )
-    assert plan["usd"] == pytest.approx(18, rel=0.1)
+    strong, medium = Price(tokens_in=5, tokens_out=25), Price(tokens_in=1.25, tokens_out=10)
+    for price, past, batch, usd in ((strong, long, 8, 18), (medium, short, 8, 1.89)):
+        settings = one.model_copy(update={"batch": batch})
+        plan = planning.plan(settings, seed, FREE, price, past, finds=False)
+        assert plan.low.usd < usd < plan.high.usd < 4 * usd
+    few = planning.plan(one.model_copy(update={"train": 1}), seed, FREE, medium, short, finds=False)
+    assert few.low.usd < 0.4 < few.high.usd < 2
 
 
 def test_a_plan_gives_a_range_that_the_cache_and_the_turns_of_a_study_make(
     workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = write_script(workspace / "other.jsonl")
-    flags = [
-        *TOY,
-        *model,
-        "--optimizer",
-        "recreate",
-        "--models.optimizer",
-        other,
-        "--models.optimizer_price",
-        "5,25",
+    flags = [*TOY, *model, "--optimizer", "recreate", "--models.optimizer", other, "--rounds", "1"]
+    flags += ["--models.optimizer_price", "5,25", "--study.usd", "100", "--price", "0,0"]
+    plan = printed(capsys, "plan", *flags)
+    (read,) = (
+        int(found[1].replace(",", ""))
+        for text in plan["assumes"]
+        if (found := re.search(r"5 to 16 calls of ([\d,]+) tokens", text))
+    )
+    # nine studies and distillings
+    low, high = 9 * 5 * (read * 5 + 1_000 * 25) / 1e6, 9 * 16 * (read * 5 + 2_800 * 25) / 1e6
+    assert (plan["low"]["usd"], plan["high"]["usd"]) == (round(low, 4), round(high, 4))
+    assert [plan[key] for key in ("usd", "calls", "tokens")] == [
+        plan["high"][key] for key in ("usd", "calls", "tokens")
     ]
-    plan = printed(
-        capsys, "plan", *flags, "--study.usd", "100", "--study.tokens", "9000000", "--price", "0,0"
+    assert printed(capsys, "plan", *flags, "--study.steps", "7")["usd"] < high
+    assert printed(capsys, "plan", *flags, "--study.usd", "1")["usd"] == 9
+    cached = Price(tokens_in=5, tokens_out=25, cached=0.5, cache_written=6.25)
+    settings = Settings(optimizer="recreate", rounds=1, study=StudySettings(usd=100.0))
+    past = planning.Past([Usage(calls=1, tokens_in=500)])
+    found = planning.plan(settings, find_agent("seed", workspace), FREE, cached, past)
+    # of 1 + 2 + ... + 5 parts of the prompts 5 are new: written to the cache, the rest read from it
+    each = 5 * 18_000
+    new = each * 2 / 6
+    assert found.low.usd == pytest.approx(
+        9 * (new * 6.25 + (each - new) * 0.5 + 5 * 1_000 * 25) / 1e6, abs=0.01
     )
-    low, high = plan["low"], plan["high"]
-    # nine studies and distillings of 8 calls, or of the 40 that --study.steps allows, at 38,000
-    # tokens in and 2,800 out
-    assert (low["usd"], high["usd"]) == (pytest.approx(9 * 8 * 0.26), pytest.approx(9 * 40 * 0.26))
-    assert (plan["usd"], plan["calls"], plan["tokens"]) == (
-        high["usd"],
-        high["calls"],
-        high["tokens"],
+    assert any("read from the cache" in text for text in found.assumes)
+
+
+def test_a_plan_reckons_with_how_long_the_tasks_are(
+    workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = find_agent("seed-math-small", workspace)
+    short, long = (
+        planning.plan(
+            Settings(rounds=1, optimizer="reflect"), seed, FREE, FREE, planning.Past(prompt=n)
+        )
+        for n in (200, 20_000)
     )
-    assert any("8 to 40 calls of 38,000 tokens" in text for text in plan["assumes"])
-    capped = printed(capsys, "plan", *flags, "--study.usd", "1", "--price", "0,0")
-    assert capped["usd"] == 9
-    cached, seed = (
-        Price(tokens_in=5, tokens_out=25, cached=0.5, cache_written=6.25),
-        find_agent("seed", workspace),
+    assert short.low.tokens * 5 < long.low.tokens
+    # a question of 200 tokens, its instructions, a reply: not the thousands of a repository
+    assert short.low.tokens < short.low.calls * 2_000
+    assert "the tasks' length" in printed(capsys, "plan", *TOY, *model)["source"]
+
+
+def test_a_plan_counts_the_calls_of_a_judge(workspace: Path) -> None:
+    seed = find_agent("seed", workspace)
+    past = planning.Past([Usage(calls=2, tokens_in=500)], prompt=500)
+    plain, judged = (
+        planning.plan(Settings(rounds=1, optimizer="reflect"), seed, FREE, FREE, known, finds=False)
+        for known in (past, replace(past, judge=Price(tokens_in=1, tokens_out=4)))
     )
-    settings = Settings(optimizer="recreate", study=StudySettings(usd=100.0))
-    read = planning.plan(settings, seed, FREE, cached)
-    # of 1 + 2 + ... + 8 parts of the prompts 8 are new: written to the cache, the rest read from it
-    new = 8 * 38_000 * 2 / 9
-    assert read.low.usd == pytest.approx(
-        9 * (new * 6.25 + (8 * 38_000 - new) * 0.5 + 8 * 2_800 * 25) / 1e6, abs=0.01
-    )
-    assert any("read from the cache" in text for text in read.assumes)
+    assert judged.calls == plain.calls + plain.attempts
+    assert judged.usd == pytest.approx(plain.attempts * (2000 + 4 * 250) / 1e6)
+    assert "grading: a call to the judge for each attempt" in judged.assumes
+
+
+def test_a_build_says_first_what_it_takes_and_says_it_better_after_its_first_attempts(
+    workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli(["build", *TOY, *model, "--out", "runs/a"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    guess, better = (line for line in said if "at most 73 attempts" in line)
+    first = next(at for at, line in enumerate(said) if "validation 1/8" in line)
+    assert said.index(guess) < first < said.index(better)
+    assert guess.startswith("this build takes: at most 73 attempts, ")
+    assert better.startswith("by the 8 attempts so far it takes: at most 73 attempts, ")
+    most = [int(re.findall(r"([\d,]+) tokens", s)[0].replace(",", "")) for s in (guess, better)]
+    assert most[1] * 4 < most[0]
+    # what is known here already is not guessed
+    assert cli(["build", *TOY, *model, "--scaffold", "runs/a/seed", "--out", "runs/b"]) == 0
+    assert sum("at most 73 attempts" in s for s in capsys.readouterr().err.splitlines()) == 1
 
 
 def test_a_plan_takes_studies_and_the_seeds_score_from_what_was_measured_here(
     workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = [*TOY, *model, "--scaffold", "seed", "--optimizer", "recreate"]
+    flags = [*TOY, *model, "--scaffold", "seed", "--optimizer", "recreate", "--rounds", "1"]
     before = printed(capsys, "plan", *flags)
     assert before["base_rate"] == 0.3
     assert "the seed's score: 0.3, assumed" in before["assumes"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from recreate.runs.search import (
     looks,
     make_terms,
     stretch_of,
+    tell_standing,
 )
 from recreate.runs.settings import Gate
 from recreate.runs.terms import Terms
@@ -82,6 +84,44 @@ def test_a_candidate_that_falls_behind_is_given_up_and_the_rest_not_attempted() 
     verdict = judge_step(terms, before, worse, alpha=0.1, seed=0)
     assert (verdict.ahead, verdict.reason) == (False, "given up after 7 of 20 tasks")
     assert (verdict.tasks, verdict.dropped) == (7, 0)
+
+
+def test_what_a_candidate_needs_is_said_while_it_is_attempted() -> None:
+    terms = make(9)
+    before: Scores = {(task, 0): 0.5 for task in terms.order}
+
+    def stand(*after: float) -> str:
+        scores = {(task, 0): s for task, s in zip(terms.order, after, strict=False)}
+        return tell_standing(terms, before, scores)
+
+    assert stand() == ""
+    assert stand(0.5) == "level; given up after 3 of 9 tasks below 0"
+    assert stand(0.7, 0.6) == "ahead by 0.3; given up after 3 of 9 tasks below -0.157"
+    assert stand(0, 0, 0, 0.5) == "behind by 1.5; given up after 6 of 9 tasks below -0.26"
+    assert stand(*[0.6] * 7) == "ahead by 0.7; has to end ahead"
+    assert stand(*[0.6] * 9) == "ahead by 0.9"
+    assert tell_standing(terms.model_copy(update={"rule": "each"}), before, before) == ""
+
+
+@pytest.mark.parametrize("tasks", [5, 8, 9, 14, 20])
+def test_a_candidate_is_given_up_where_it_is_below_what_was_said(tasks: int) -> None:
+    draw = random.Random(tasks)
+    terms, seen = make(tasks, repeats=2), set[bool]()
+    for _ in range(200):
+        done = draw.choice([stretch_of(tasks), 2 * stretch_of(tasks)])
+        if done >= tasks:
+            continue
+        before, after = (
+            {(t, n): float(draw.random() < 0.5) for t in terms.order[:done] for n in range(2)}
+            for _ in range(2)
+        )
+        said = tell_standing(terms, before, after)
+        lead = 0.0 if said.startswith("level") else float(said.split(";")[0].split()[2])
+        lead = -lead if said.startswith("behind") else lead
+        gone = is_given_up(terms, before, after)
+        assert gone == (lead < float(said.rpartition(" ")[2])), said
+        seen.add(gone)
+    assert seen == {True, False}
 
 
 def test_a_candidate_ahead_on_all_tasks_is_kept_for_now_and_nothing_is_claimed() -> None:

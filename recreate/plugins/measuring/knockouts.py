@@ -350,10 +350,10 @@ class Knockouts:
         new = sum(not self.has_attempt(w.scaffold, w.task, w.repeat) for w in self.each(self.work))
         begun = session.ledger.attempts
         rater = Rater(self.parts.agent.name, self.parts.agent.digest, session.model_name)
-        usages = past.read_attempts(
+        known = past.read_attempts(
             session.workspace, session.domain, self.tasks, rater, session.settings.memory.namespace
-        ).usages
-        span = typical(self.parts.agent, usages, session.price, settings)
+        )
+        span = typical(self.parts.agent, known, session.price, settings)
         price = session.price
         usd = [
             price.usd(u.tokens_in, u.tokens_out, u.tokens_cached, u.tokens_cache_written)
