@@ -194,9 +194,10 @@ def too_few(count: int, session: Session) -> BadInput:
     """Return the error for fewer validation tasks than the gate decides from."""
     wanted, found = session.settings.select, selected(session)
     told = "".join(f"; {text}" for text in found.told) if found else ""
-    asked = f" are left by {described(wanted)}" if found else " are too few"
+    asked = "task is" if count == 1 else "tasks are"
+    asked += f" left by {described(wanted)}" if found else " too few"
     return BadInput(
-        f"{count} validation tasks{asked}: the gate decides from {MIN_TASKS} on{told}",
+        f"{count} validation {asked}: the gate decides from {MIN_TASKS} on{told}",
         fix=(
             "select more: recreate tasks list takes the same flags, and says how many there are"
             if found
@@ -217,9 +218,9 @@ def cannot_decide(settings: Settings) -> BadInput | None:
     if best_word(gate, settings.rounds, [1.0] * tasks) != "none":
         return None
     return BadInput(
-        f"{tasks} validation tasks decide nothing in {settings.rounds} rounds: an agent that"
-        " solved each of them, where the seed solves none, could not be told from it",
-        fix="more with --validation, or fewer --rounds",
+        f"--validation {tasks} decides nothing in --rounds {settings.rounds}: an agent that solved"
+        " all of these, where the seed solves none, could not be told from it",
+        fix=f"more with --validation{', or fewer --rounds' * (tasks >= MIN_TASKS)}",
         code="too-few-tasks",
     )
 

@@ -49,7 +49,7 @@ def log(run: RunName = "last", as_json: Json = False) -> None:
         revision = Revision.model_validate(record["revision"])
         count += 1
         files = ", ".join(dict.fromkeys(e.path for e in revision.edits))
-        fate = f"{_fate(revision):<7}  {revision.id}  {files}  {verdict_text(revision.verdict)}"
+        fate = f"{_fate(revision):<12}  {revision.id}  {files}  {verdict_text(revision.verdict)}"
         person = f"; a person {revision.review}" if revision.review else ""
         answer(
             as_json,
@@ -152,7 +152,9 @@ def _run(folder: Path) -> Run:
 
 
 def _fate(revision: Revision) -> str:
-    return "kept" if revision.kept else "dropped"
+    from recreate.viewer.facts import tell_fate
+
+    return tell_fate(revision)
 
 
 def _budget_of_arms(file: Path) -> tuple[str, ...] | None:

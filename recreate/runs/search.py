@@ -308,7 +308,7 @@ def _explain(verdict: Verdict, word: str) -> str:
     if verdict.reason.startswith("refused") or "dropped" in verdict.reason:
         return verdict.reason
     told = {"shown": "", "likely": f"{verdict.tasks} tasks do not show it"}
-    return told.get(word, f"{verdict.tasks} tasks do not tell it from the seed")
+    return told.get(word, f"{verdict.tasks} tasks do not tell it from the seed, which stays")
 
 
 def _mean(values: Sequence[float]) -> float | None:

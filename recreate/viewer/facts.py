@@ -32,6 +32,7 @@ from recreate.runs.results import (
 )
 from recreate.runs.settings import Settings
 from recreate.storage.log import LARGEST
+from recreate.viewer.text import signed
 
 Scores = Mapping[str, Mapping[tuple[str, int], float]]
 """scaffold digest -> (task, repeat) -> validation score"""
@@ -365,6 +366,25 @@ def name_fate(revision: Revision) -> str:
     return "rejected" if revision.review.startswith("rejected") else "dropped"
 
 
+def tell_fate(revision: Revision) -> str:
+    """Return a revision's fate, in words: what the build went on from is kept for now."""
+    for_now = revision.kept and revision.verdict.step
+    return name_fate(revision) + " for now" * for_now
+
+
+def stand_text(verdict: Verdict) -> str:
+    """Return how a candidate stands beside the current agent, in a word."""
+    diff = verdict.diff or 0.0
+    return "ahead" if diff > 0 else "behind" if diff < 0 else "level"
+
+
+def range_text(verdict: Verdict) -> str:
+    """Return a verdict's interval, '' for none."""
+    if verdict.lo is None or verdict.hi is None:
+        return ""
+    return f" [{signed(verdict.lo)}, {signed(verdict.hi)}]"
+
+
 def explain_fate(revision: Revision) -> str:
     """Return the reason for a revision's fate, in one line."""
     if name_fate(revision) == "rejected":
@@ -372,8 +392,10 @@ def explain_fate(revision: Revision) -> str:
     v = revision.verdict
     if v.diff is None:
         return f"not measured: {v.reason}" if v.reason else "not measured"
-    held = f" [{v.lo:+.3f}, {v.hi:+.3f}]" if v.lo is not None else ""
-    return f"{v.verdict}, {v.diff:+.3f}{held}" + (f": {v.reason}" if v.reason else "")
+    told = f"{v.verdict}, {signed(v.diff)}{range_text(v)}"
+    if v.step:
+        told = f"{stand_text(v)}, {signed(v.diff)} on {count(v.tasks, 'task')}"
+    return told + (f": {v.reason}" if v.reason else "")
 
 
 def name_revision(revision: Revision) -> str:

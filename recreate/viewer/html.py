@@ -47,7 +47,7 @@ from recreate.viewer.charts import (
     name_outcome,
 )
 from recreate.viewer.facts import CLAIMS, REHEARSED, RunFacts, count, explain_fate, name_fate
-from recreate.viewer.text import FileDiff, cut, read_diff, visible
+from recreate.viewer.text import FileDiff, cut, read_diff, signed, visible
 from recreate.viewer.traces import Room, citations, read_traces, show_studies
 
 FILE = "report.html"
@@ -324,6 +324,8 @@ def environment(folder: Path = HERE, kind: str = "html") -> Any:
     of the templates' files; `jinja` for other texts than pages."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
+    from recreate.viewer.markdown import verdict_text
+
     environment = Environment(
         loader=FunctionLoader(lambda name: read_text(f"{name}.{kind}", folder)),
         autoescape=kind == "html",
@@ -335,7 +337,8 @@ def environment(folder: Path = HERE, kind: str = "html") -> Any:
     )
     environment.filters |= {
         "score": lambda x: "not measured" if x is None else f"{x:.3f}",
-        "signed": lambda x: f"{x:+.3f}",
+        "signed": signed,
+        "verdict": verdict_text,
         "number": lambda x: f"{x:,}",
         "usd": lambda x: f"{x:,.4f}" if x < 1 else f"{x:,.2f}",
         "chance": lambda p: "p\u00a0<\u00a00.001" if p < 0.001 else f"p\u00a0=\u00a0{p:.3f}",

@@ -13,8 +13,18 @@ from recreate.api.shapes import JsonDict
 from recreate.api.types import Change, GateClaim, Lesson, Revision, Study, Verdict
 from recreate.lessons import draws
 from recreate.runs.reader import BuildResult, Run
-from recreate.viewer.facts import CLAIMS, HARDER, REHEARSED, RunFacts, count
-from recreate.viewer.text import proposer, reasons
+from recreate.runs.search import LIKELY
+from recreate.viewer.facts import (
+    CLAIMS,
+    HARDER,
+    REHEARSED,
+    RunFacts,
+    count,
+    range_text,
+    stand_text,
+    tell_fate,
+)
+from recreate.viewer.text import proposer, reasons, signed
 
 
 def result(facts: RunFacts, path: str) -> JsonDict:
@@ -91,12 +101,12 @@ def verdict_text(verdict: Verdict) -> str:
         return claim_text(verdict, verdict.claim)
     if verdict.step:
         scores = f"{verdict.before:.3f} -> {verdict.after:.3f} on {count(verdict.tasks, 'task')}"
-        return f"{'ahead' if verdict.ahead else 'behind'}: {scores}; {verdict.reason}"
-    interval = f" [{verdict.lo:+.3f}, {verdict.hi:+.3f}]" if verdict.lo is not None else ""
+        return f"{stand_text(verdict)}: {scores}; {verdict.reason}"
+    interval = range_text(verdict)
     p = f", p = {verdict.p:.3f}" if verdict.p is not None else ""
     return (
         f"{verdict.verdict}: {verdict.before:.3f} -> {verdict.after:.3f}, difference"
-        f" {verdict.diff:+.3f}{interval} over {verdict.tasks} tasks x {verdict.repeats}{p}"
+        f" {signed(verdict.diff)}{interval} over {verdict.tasks} tasks x {verdict.repeats}{p}"
         + (f"; {verdict.reason}" if verdict.reason else "")
     )
 
@@ -104,11 +114,12 @@ def verdict_text(verdict: Verdict) -> str:
 def claim_text(verdict: Verdict, claim: GateClaim) -> str:
     """Return what a build claims, in one line."""
     if verdict.before == verdict.after and not claim.looks:
-        return f"{CLAIMS[claim.word]}: the score is {verdict.before:.3f}; {verdict.reason}"
+        score = "" if "the score is" in verdict.reason else f"the score is {verdict.before:.3f}; "
+        return f"{CLAIMS[claim.word]}: {score}{verdict.reason}"
     attempts = count(verdict.repeats, "attempt")
     parts = [f"{verdict.before:.3f} -> {verdict.after:.3f}"]
     if claim.anew is not None:
-        parts.append(f"{claim.anew:+.3f} in the attempts that chose nothing")
+        parts.append(f"{signed(claim.anew)} in the attempts that chose nothing")
     parts.append(f"{claim.won} won, {claim.lost} lost of {verdict.tasks} tasks x {attempts}")
     return f"{CLAIMS[claim.word]}: {', '.join(parts)}" + (
         f"; {verdict.reason}" if verdict.reason else ""
@@ -151,6 +162,8 @@ def report(facts: RunFacts) -> str:
         "report",
         facts,
         diff=read_change,
+        fate=tell_fate,
+        LIKELY=LIKELY,
         HARDER=HARDER,
         nan=float("nan"),
         trials=[record["terms"]["alpha"] for record in run.records("trial")],

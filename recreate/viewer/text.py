@@ -47,6 +47,12 @@ def _mark(found: re.Match[str]) -> str:
     )
 
 
+def signed(value: float) -> str:
+    """Return a difference with its sign; what is not 0 does not read as 0."""
+    text = f"{value:+.3f}"
+    return text if float(text) or not value else f"{value:+.1g}"
+
+
 def proposer(settings: Settings) -> str:
     """Return who proposes edits, and by which model where that is another than the agent's."""
     other = settings.models.optimizer

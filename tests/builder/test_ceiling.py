@@ -248,6 +248,8 @@ def test_too_few_tasks_to_rule_out_harm_are_said_before_training(
         *model(thrifty(400)),
         "--validation",
         "20",
+        "--rounds",
+        "1",
         "--keep-cheaper",
         "--json",
     ]

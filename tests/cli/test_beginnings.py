@@ -143,7 +143,7 @@ def test_the_report_says_whose_scaffold_a_rehearsal_ran(attempt: Try) -> None:
         yield "rehearse", {}
         yield "finish", {"summary": "The mark was missing.", "cause": "knowledge"}
 
-    tried = attempt(study, takes_all, **{"study.rehearsals": 1})
+    tried = attempt(study, takes_all, rounds=1, **{"study.rehearsals": 1})
     rehearsed = [r for r in tried.run.records("experience") if r["phase"] == "rehearse"]
     assert rehearsed
     facts = RunFacts(tried.run, tried.built)

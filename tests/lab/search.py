@@ -12,6 +12,8 @@
                four in each round
     graded     a gain of +0.20 on each of 20 tasks: how often is it handed over?
     repeats    the first table's case, with one, two and three attempts at each task
+    riders     agents of several steps that help, do nothing or harm: what is handed over where each
+               step is left out once before the looks, and taken out where the score is no lower
 
 A build has a true mean score by its world, so that what is handed over can be held against it.
 Seeds are fixed; shares come with the upper end of Wilson's 95 % interval. --worst plays so many
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -224,6 +227,65 @@ def repeats() -> Iterator[World]:
                 yield World({"tasks": tasks, "of": gain, "repeats": times}, tasks, play)
 
 
+def riders(builds: int) -> Iterator[Row]:
+    """Rules: `none` takes nothing out; `anew` attempts the agent and each one without a step once
+    more, and takes the step out where the mean is no lower; `sure` where it is higher by one
+    standard error."""
+    for tasks in (20, 60):
+        for gain in (0.10, 0.20, 0.30):
+            for rule, lead in (("none", None), ("anew", 0.0), ("sure", 1.0)):
+                ended = [_prune(tasks, gain, lead, n) for n in range(builds)]
+                row = {"tasks": tasks, "of": gain, "rule": rule}
+                several = [steps for _, steps in ended if len(steps) + len(steps.out) > 1]
+                for what, sign in (("useful", 1), ("idle", 0), ("harmful", -1)):
+                    kept = [sum((s > 0) - (s < 0) == sign for s in each) for each in several]
+                    row[what] = round(fmean(kept), 3) if kept else None
+                yield {**row, "several": len(several), **summarise([e for e, _ in ended], tasks)}
+
+
+class _Steps(tuple[float, ...]):
+    """The gains of an agent's steps; out: of those that were taken out."""
+
+    out: tuple[float, ...] = ()
+
+
+def _prune(tasks: int, gain: float, lead: float | None, name: object) -> tuple[Ended, _Steps]:
+    """Return a build of five rounds whose agent is pruned before the looks, and its steps."""
+    draw = random.Random(repr(("riders", tasks, gain, name)))
+    seed = make_seed(tasks, 0.3, draw)
+    work = SimulatedBuild(seed, 5, draw, repeats=1, score=solve)
+
+    def compose(steps: Sequence[float]) -> SimulatedAgent:
+        agent = seed
+        for step in steps:
+            agent = agent.improve(max(min(step, 0.99 - agent.level), 0.01 - agent.level))
+        return agent
+
+    steps = tuple[float, ...]()
+    for _ in range(5):
+        step = draw.choices([gain, -gain, 0.0], MIXED)[0]
+        before = len(work.chain)
+        work.offer(compose([*steps, step]))
+        steps = (*steps, step) if len(work.chain) > before else steps
+    out = list[float]()
+    if lead is not None and len(steps) > 1:
+        anew = work.attempt(work.current)
+        for step in reversed(steps):
+            rest = list(steps)
+            rest.remove(step)
+            without = compose(rest)
+            scores = work.attempt(without)
+            differences = search.compare(anew, scores, work.order)
+            error = math.sqrt(math.fsum(d * d for d in differences))
+            if rest and math.fsum(differences) >= lead * error:
+                work.take(without, scores)
+                steps, anew = tuple(rest), scores
+                out.append(step)
+    found = _Steps(steps)
+    found.out = tuple(out)
+    return work.end(), found
+
+
 NAMES = {
     "gains": gains,
     "nulls": nulls,
@@ -234,7 +296,7 @@ NAMES = {
 }
 
 
-TABLES: Mapping[str, Callable[[int], Iterator[Row]]] = {}
+TABLES: Mapping[str, Callable[[int], Iterator[Row]]] = {"riders": riders}
 """What yields whole rows by itself."""
 
 

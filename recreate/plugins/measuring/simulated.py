@@ -76,16 +76,24 @@ class SimulatedBuild:
         self.attempts += len(tasks) * len(repeats)
         return {(t, n): self.score(agent.rates[int(t)], self.draw) for t in tasks for n in repeats}
 
-    def offer(self, candidate: SimulatedAgent, of: int = 1) -> float:
-        """Attempt a candidate as the gate does; return the difference that was seen. of: how many
-        candidates each round has."""
+    def attempt(self, agent: SimulatedAgent) -> Held:
+        """Return an agent's scores on all tasks, attempted as often as the settings say."""
+        return self._attempt(agent, self.order, range(self.repeats))
+
+    def take(self, agent: SimulatedAgent, scores: Held) -> None:
+        """Make an agent the current one, as a person's edit comes besides the rounds."""
+        terms = self._settle(agent, of=0)
+        self.chain.append(CurrentAgent(terms, scores))
+        self.current, self.scores = agent, scores
+
+    def _settle(self, agent: SimulatedAgent, of: int) -> Terms:
         name, number = f"c{len(self.agents)}", len(self.known)
         terms = make_terms(
             self.gate,
             self.known,
             candidate=name,
             parent="",
-            round=number // of,
+            round=number // max(1, of),
             of=of,
             rounds=self.rounds,
             repeats=self.repeats,
@@ -93,8 +101,15 @@ class SimulatedBuild:
             draw=self.draw.randrange(10**9),
             strata={},
         )
-        self.agents[name], order = candidate, terms.order
+        self.agents[name] = agent
         self.known.append(terms)
+        return terms
+
+    def offer(self, candidate: SimulatedAgent, of: int = 1) -> float:
+        """Attempt a candidate as the gate does; return the difference that was seen. of: how many
+        candidates each round has."""
+        terms = self._settle(candidate, of)
+        order = terms.order
         after: Held = {}
         for at in range(0, len(order), stretch_of(len(order))):
             part = order[at : at + stretch_of(len(order))]
