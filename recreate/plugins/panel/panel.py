@@ -120,7 +120,7 @@ class Progressing:
             case "round":
                 self.over = facts["round"] - 1
                 self.stage = "train"
-            case "gather":
+            case "gather" if self.stage != "confirming":
                 self.begin(facts["phase"], now, facts["total"])
                 cells = facts.get("cells", {})
                 self.cells = (
@@ -132,8 +132,11 @@ class Progressing:
                 if self.stage == "proposal":
                     self.proposals.append(now - self.proposing)
                 self.stage = "candidate"
-            case "revision" | "confirm":  # how many attempts come after these is not known
-                self.stage = "judged" if event == "revision" else "confirming"
+            case "revision":  # how many attempts come after these is not known
+                self.stage = "judged"
+            case "confirm":  # by two agents, counted together
+                self.stage = "confirming"
+                self.begin("validation", now, facts["total"])
             case "propose" | "observe":
                 if self.stage != "proposal":
                     self.stage = "proposal"

@@ -315,7 +315,7 @@ def command(workspace: Path, delay_ms: int) -> str:
     model = write_script(workspace / "s.jsonl", delay_ms=delay_ms)
     return (
         f"build --domain tests.toy:Toy --model {model} --optimizer reflect --train 2 --validation 6"
-        " --out runs/a"
+        " --rounds 1 --out runs/a"
     )
 
 
