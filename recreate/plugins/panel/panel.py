@@ -122,21 +122,15 @@ class Progressing:
                 self.stage = "train"
             case "gather" if self.stage != "confirming":
                 self.begin(facts["phase"], now, facts["total"])
-                cells = facts.get("cells", {})
-                self.cells = (
-                    {name: CellProgress(total) for name, total in cells.items()}
-                    if len(cells) > 1
-                    else {}
-                )
+                self.cells = _begin_cells(facts.get("cells", {}))
             case "candidate" | "nothing":
                 if self.stage == "proposal":
                     self.proposals.append(now - self.proposing)
                 self.stage = "candidate"
-            case "revision":  # how many attempts come after these is not known
-                self.stage = "judged"
-            case "confirm":  # by two agents, counted together
-                self.stage = "confirming"
-                self.begin("validation", now, facts["total"])
+            case "revision" | "confirm":  # how many attempts come after these is not known
+                self.stage = "judged" if event == "revision" else "confirming"
+                # the further attempts of two agents are counted together
+                self.begin("validation", now, facts.get("total", 0))
             case "propose" | "observe":
                 if self.stage != "proposal":
                     self.stage = "proposal"
@@ -188,6 +182,12 @@ class Progressing:
         if self.stage == "train":
             return rest + c.proposing + c.judged, later + 1
         return rest + c.judged * (self.stage == "proposal"), later
+
+
+def _begin_cells(totals: Mapping[str, int]) -> dict[str, CellProgress]:
+    """Return the cells of a table that has several."""
+    several = totals if len(totals) > 1 else {}
+    return {name: CellProgress(total) for name, total in several.items()}
 
 
 def panel(
