@@ -181,6 +181,7 @@ class AgentConfig(Strict):
              PATH
     mounts   path inside -> folder or file of the host, mounted read-only
     version  of the code that is not in this folder: scores are reused only under the same one
+    calls    `own`: it asks no model through the gateway, and that is as it should be
     """
 
     parent: str = ""
@@ -204,6 +205,7 @@ class AgentConfig(Strict):
     venv: str = Field(default="", exclude_if=not_)
     mounts: Mapping[str, str] = Field(default={}, exclude_if=not_)
     version: str = Field(default="", exclude_if=not_)
+    calls: Literal["", "own"] = Field(default="", exclude_if=not_)
     turns: JsonMap = Field(default={}, exclude_if=not_)
     shell: bool = Field(default=True, exclude_if=bool)
     mcp: Mapping[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,29}$")], ServerEntry] = (
@@ -234,7 +236,7 @@ class AgentConfig(Strict):
     def _conflict(self) -> str:
         """Return which keys of an agent of recreate's own do not go together, '' for none."""
         own = {"native": "bash", "mcp": "tools"}
-        for key in ("command", "env", "venv", "mounts", "texts", *own):
+        for key in ("command", "env", "venv", "mounts", "texts", "calls", *own):
             kind = own.get(key, "")
             if getattr(self, key) and self.action != kind:
                 whose = f"action {kind}" if kind else "foreign agents"
@@ -251,7 +253,7 @@ class AgentConfig(Strict):
         return ""
 
     @property
-    def calls(self) -> bool:
+    def takes_tools(self) -> bool:
         """Whether a model that takes tools is handed some."""
         return self.native or self.action == "tools"
 

@@ -102,7 +102,7 @@ class AttemptProgress:
         agent = self.scaffold.agent
         self.agent = agent
         self.limits = LimitsLeft.of(agent.limits)
-        self.native = self.native and agent.calls
+        self.native = self.native and agent.takes_tools
         self.address = self.call.model_dump(exclude={"step", "sample"})
         self.prompt = redact(self.task.prompt, acted_on=True)
         self.when: tuple[str, ...] = ()

@@ -138,7 +138,8 @@ _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def find(kind: str, name: str) -> Any:
-    """Return the class (or factory) called `name`.
+    """Return the class (or factory) called `name`; of NAME:REST what the class called NAME makes of
+    the rest, where it has `named`.
 
     A `module:Class` is looked for on PYTHONPATH and then in the workspace's folder. Raises BadInput
     that lists the names there are (`unknown-KIND`), or says why a class cannot be found from here
@@ -146,6 +147,9 @@ def find(kind: str, name: str) -> Any:
     `broken-plugin`, `lacking-plugin`); Missing for a part whose extra is not installed.
     """
     known = names(kind)
+    first, _, rest = name.partition(":")
+    if name not in known and first in known and hasattr(part := find(kind, first), "named"):
+        return part.named(rest)
     if name not in known and (":" not in name or lacking(kind, name)):
         raise _unknown(kind, name, known)
     if len(values := clashes(kind).get(name, [])) > 1:

@@ -565,7 +565,7 @@ def attempt_and_grade(
         trace = kind.attempt(*given, **told, stop=session.calls.stop)
     else:
         native = (
-            scaffold.agent.calls
+            scaffold.agent.takes_tools
             and isinstance(session.model, ToolCalling)
             and session.model.native_tools
         )

@@ -448,7 +448,7 @@ _PASSED_OVER = ("thinking", "redacted_thinking")
 def _anthropic_message(message: JsonMap, n: int, left: set[str]) -> Iterator[Message]:
     role = message.get("role")
     content = message.get("content")
-    if role not in ("user", "assistant"):
+    if role not in ("user", "assistant", "system"):  # Claude Code sends reminders as the last
         raise BadRequest(f"message {n} is of the role {role!r}: there are user and assistant")
     if not isinstance(content, list):
         yield {"role": role, "content": flat(content, f"message {n}")}
@@ -545,7 +545,10 @@ class Responses(Dialect):
         )
         params |= _most(body, "max_output_tokens")
         if body.get("tools"):
-            params["tools"] = [_responses_tool(tool) for tool in _list(body, "tools")]
+            tools = [_object(tool, "a tool") for tool in _list(body, "tools")]
+            # Codex offers its provider's own beside functions, and does without them
+            left |= {f"tool {t.get('type')}" for t in tools if t.get("type") != "function"}
+            params["tools"] = [_responses_tool(t) for t in tools if t.get("type") == "function"]
             choice = body.get("tool_choice")
             if isinstance(choice, Mapping):
                 choice = {"type": "function", "function": {"name": str(choice.get("name") or "")}}
@@ -657,12 +660,7 @@ def _responses_item(item: JsonMap, n: int, messages: list[Message], left: set[st
         )
 
 
-def _responses_tool(tool: Any) -> JsonDict:
-    tool = _object(tool, "a tool")
-    if tool.get("type") != "function":
-        raise BadRequest(
-            f"a tool of type {tool.get('type')!r} is not passed on: only functions are"
-        )
+def _responses_tool(tool: JsonMap) -> JsonDict:
     return _tool(tool.get("name"), tool.get("description"), tool.get("parameters"))
 
 

@@ -201,7 +201,7 @@ def _ending(talk: Conversation, output: Output) -> tuple[Ending, str]:
         return "limit", output.limit
     if talk.refused and (output.status or not talk.turns):
         return talk.refused
-    if not talk.turns:
+    if not talk.turns and talk.work.agent.calls != "own":
         return "error", "no-calls"
     if output.status:
         return "error", "exit"
@@ -212,7 +212,7 @@ def _explained(output: Output, gateway: Gateway, talk: Conversation) -> str:
     """What the command printed, and before it what the gateway knows of why it failed."""
     why = [f"[the gateway could not pass on: {text}]" for text in sorted(gateway.refused)[:5]]
     why += [f"[its model refused its last request: {talk.why}]"] * bool(talk.refused)
-    if not (talk.turns or why):
+    if not (talk.turns or why or talk.work.agent.calls == "own"):
         why.append(
             "[it made no request to its model: the sandbox has no network, so it must take the"
             " address of its endpoint from OPENAI_BASE_URL or ANTHROPIC_BASE_URL, or be told"

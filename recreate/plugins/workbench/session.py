@@ -5,15 +5,17 @@ Whoever else works there (`FolderWorker`) gets the same sandbox, with the comman
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.template import filled
 from recreate.api.errors import BadInput, Fault
-from recreate.api.ports import Limits, Sandbox
+from recreate.api.ports import Limits, Sandbox, SandboxBackend
 from recreate.api.shapes import JsonDict
 from recreate.api.types import Experience, Message, Study
 from recreate.optimizers.context import OptimizerContext
@@ -22,6 +24,7 @@ from recreate.optimizers.investigator.study import read_study, save_study
 from recreate.plugins.workbench.desk import FolderDesk
 from recreate.plugins.workbench.door import Door
 from recreate.plugins.workbench.folder import PROMPTS, list_files, write_folder
+from recreate.storage.log import Log
 from recreate.storage.redact import redact
 
 INSIDE = "/desk"
@@ -43,7 +46,7 @@ class FolderWorker(Protocol):
 
 
 class Workroom:
-    """A folder's sandbox with its desk, for one session.
+    """A folder with its desk, for one session.
 
     bin: where the commands lie inside, to be put on PATH; study: the session's record, as far as it
     is known; texts: the folder's files as they were given.
@@ -53,17 +56,45 @@ class Workroom:
         self,
         context: OptimizerContext,
         desk: FolderDesk,
-        sandbox: Sandbox,
-        bin: str,
+        door: Door,
         study: Study,
         texts: Mapping[str, str],
     ) -> None:
+        assert context.backend is not None
         self.context = context
+        self.backend: SandboxBackend = context.backend
         self.desk = desk
-        self.sandbox = sandbox
-        self.bin = bin
+        self.door = door
         self.study = study
         self.texts = texts
+        self.opened: list[Sandbox] = []
+
+    @property
+    def bin(self) -> str:
+        return f"{INSIDE if self.backend.name != 'none' else self.door.folder}/bin"
+
+    def open(self, mounts: Mapping[str, Path] | None = None) -> Sandbox:
+        """Return a sandbox with the folder in it; it is closed with the session. mounts: what it
+        sees besides, path inside -> path outside."""
+        walls = self.backend.name != "none"
+        every = {INSIDE: self.door.folder, **(mounts or {})} if walls else {}
+        with tempfile.TemporaryDirectory(prefix="recreate-") as place:
+            write_folder(Path(place), self.texts)
+            self.opened.append(self.backend.open(source=Path(place), mounts=every, limits=LIMITS))
+        return self.opened[-1]
+
+    @cached_property
+    def sandbox(self) -> Sandbox:
+        """The one that `shell` and `edit` work in."""
+        return self.open()
+
+    def note(self, action: str, output: str, status: int) -> None:
+        """Write down what somebody else's program did, beside the session's record."""
+        if self.context.folder is not None:
+            file = self.context.folder / self.study.id / "steps.jsonl"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.closing(Log(file)) as log:
+                log.append({"step": 0, "action": action, "output": output, "status": status})
 
     def shell(self, command: str) -> str:
         """Run a command in the folder; return what it printed. Raises what stops the run."""
@@ -119,26 +150,20 @@ def work(
     """
     if (known := read_study(context, study.id)) is not None:
         return known
-    assert context.backend is not None
     with FolderDesk(context, parent, attempts, cites=cites) as desk, Door(desk.answer) as door:
         told: JsonDict = {"commands": list(desk.commands), "domain": context.domain}
         told |= {"turns": context.limits.steps, "rehearsals": desk.left, "cites": cites}
         told["golds"] = context.limits.answers and any(map(context.gold, attempts.values()))
         texts = list_files(context, parent, attempts, {**told, **variables}) | {**(more or {})}
-        walls = context.backend.name != "none"
-        with tempfile.TemporaryDirectory(prefix="recreate-") as place:
-            write_folder(Path(place), texts)
-            mounts = {INSIDE: door.folder} if walls else {}
-            sandbox = context.backend.open(source=Path(place), mounts=mounts, limits=LIMITS)
-        bin = f"{INSIDE if walls else door.folder}/bin"
+        room = Workroom(context, desk, door, study, texts)
         try:
-            room = Workroom(context, desk, sandbox, bin, study, texts)
             ending, why = worker(room)
             found: JsonDict = {"ending": ending, "why": why}
         except Fault as e:
             found = {"ending": "fault", "why": redact(e.message)}
         finally:
-            sandbox.close()
+            for sandbox in room.opened:
+                sandbox.close()
     if found["ending"] == "finished":
         found |= desk.result
     own = room.study

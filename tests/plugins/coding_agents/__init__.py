@@ -1,0 +1,1 @@
+"""Coding agents of others as the optimizer."""
