@@ -35,13 +35,14 @@ from recreate.agents.workplace import try_servers
 from recreate.api.errors import Fault, OutOfBudget
 from recreate.api.paths import short
 from recreate.api.ports import extras
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Edit, digest
 from recreate.builder import rounds
 from recreate.builder.estimate import course
 from recreate.builder.gates import find_limits
 from recreate.builder.past import read_past
 from recreate.builder.proposals import list_closed
-from recreate.builder.review import Reviewer
+from recreate.builder.review import Reviewer, list_changes
 from recreate.builder.rounds import Build, BuildState, NoRoom
 from recreate.builder.selection import Rater
 from recreate.optimizers.investigator.create import create as write_seed
@@ -79,17 +80,23 @@ def create(session: Session, start: Scaffold) -> Scaffold:
     session.start()
     tasks = work.train[:2]
     key = digest(["create", start.digest, [t.id for t in tasks]])
-    context = replace(
-        work.proposals(key, start, []).context(),
-        validate=lambda scaffold, edits: _unfit(session, scaffold, edits),
-    )
+    batch = work.proposals(key, start, [])
     domain = session.domain
     description = extras(domain).description or inspect.getdoc(type(domain)) or ""
     text = (
         "the optimizer writes a seed from the domain's description and two train tasks; run folder "
     )
     session.say("note", {"text": text + short(session.folder)})
-    seed = write_seed(context, start, description, tasks, session.model_name)
+
+    def ask() -> JsonDict:
+        unfit = partial(_unfit, session)
+        context = replace(batch.context(), validate=unfit)
+        seed = write_seed(context, start, description, tasks, session.model_name)
+        return {"edits": [e.model_dump(mode="json") for e in list_changes(start, seed, "search")]}
+
+    made = batch.propose(ask, tasks=[task.id for task in tasks])
+    session.journal.add("created", attempt=key, **made)
+    seed = scaffolds.apply(start, map(Edit.model_validate, made["edits"]))
     work.history.commit(
         seed, start.digest, True, f"Create a seed for {domain.name} from {start.name}"
     )

@@ -1,5 +1,9 @@
-"""A batch of experiences under study: what the optimizer is handed, and what is accepted of its
-edits."""
+"""A batch of experiences under study: what the optimizer is handed, what is accepted of its edits,
+and what a recording keeps of a proposal.
+
+A replay takes the proposal that was made of the same inputs: nobody is asked, and the candidates
+that were attempted on the way are attempted again, so that memory knows what it knew.
+"""
 
 from __future__ import annotations
 
@@ -31,25 +35,34 @@ from recreate.api.types import (
     Edit,
     Experience,
     Message,
+    Record,
     Reply,
     Revision,
+    Study,
     Task,
+    Usage,
     digest,
     least_trust,
 )
+from recreate.builder.review import list_changes
 from recreate.lessons.gaming import may_hold
 from recreate.lessons.store import LessonStore
+from recreate.models.replies import steady_digest
 from recreate.optimizers.context import OptimizerContext
 from recreate.runs.attempts import (
     Score,
     attempt_and_grade,
     attempt_task,
     count_new,
+    key_of,
     read_ended,
     run_attempts,
 )
+from recreate.runs.reader import Run
 from recreate.runs.session import Session
+from recreate.runs.settings import Settings
 from recreate.storage import files
+from recreate.storage.log import encode
 from recreate.storage.redact import redacted
 
 
@@ -92,6 +105,64 @@ class Proposals:
         """Attempts of candidates, made for this proposal. They come into memory when it is made:
         until then a search must find what it found before, or a resumed build would ask other
         questions."""
+        names = (*self.batch, "distil", "create")
+        self.threads = {key, *(digest([key, name]) for name in names)}
+        """The addresses of its calls; those of studies that a killed session finished are known."""
+        self.tries: list[JsonDict] = []
+        """Which candidates were attempted at which train tasks."""
+
+    def propose(self, ask: Callable[[], JsonDict], **given: Any) -> JsonDict:
+        """Return what `ask` makes of the optimizer's proposal, with what a recording keeps of it;
+        in a replay what was proposed of the same inputs. given: what they are beside the agent,
+        the batch and the settings. Raises OutOfBudget, once it is written down that this ended it;
+        Differs where a replay gives other inputs.
+        """
+        session = self.session
+        given |= {"agent": self.agent.digest, **_shaping(session.settings)}
+        given |= {"attempts": dict(map(_content, self.batch.values()))}
+        call = f"{session.run}/{self.key}"
+        replay = session.replay
+        then = None if replay is None else replay.find_proposal(call, given)
+        try:
+            made = ask() if then is None else self._repeat(then)
+        except OutOfBudget as e:
+            told = self._recorded(given)
+            session.journal.add("stopped", attempt=self.key, why=e.message, recorded=told)
+            raise
+        return made | {"recorded": self._recorded(given)}
+
+    def _recorded(self, given: JsonDict) -> JsonDict:
+        """Return what a recording keeps of the proposal beside its edits."""
+        spend = self.session.ledger.spent_by(self.threads)
+        studies = Run(self.session.folder).studies()
+        return {
+            "given": given,
+            "tries": self.tries,
+            "spend": {role: _dump(usage) for role, usage in spend.items()},
+            "studies": [_dump(study) for study in studies if study.id in self.threads],
+        }
+
+    def _repeat(self, then: JsonMap) -> JsonDict:
+        """Return what was proposed, once all that was done for it is done again, and charged.
+        Raises OutOfBudget where that ended it."""
+        session = self.session
+        recorded = then["recorded"]
+        for each in recorded["tries"]:
+            edits = [Edit.model_validate(edit) for edit in each["edits"]]
+            tasks = [self.train[id] for id in each["tasks"] if id in self.train]
+            self._attempt(scaffolds.apply(self.agent, edits), tasks, each["phase"])
+        for study in recorded["studies"]:
+            self.threads.add(study["id"])
+            # an id may be anything: the recording may be a stranger's
+            folder = session.folder / "studies" / digest(study["id"])
+            files.write(folder / "study.json", encode(study), fix=files.RESUME)
+        if not session.ledger.spent_by(self.threads):  # else killed since
+            for role, usage in recorded["spend"].items():
+                call = Call(run=session.run, attempt=self.key, step=0, role=role, phase="propose")
+                session.ledger.settle(call, Usage.model_validate(usage))
+        if then["kind"] == "stopped":
+            raise OutOfBudget(then["why"], fix="raise the --budget of the build that was recorded")
+        return {name: then[name] for name in ("edits", "others") if name in then}
 
     def context(self) -> OptimizerContext:
         """Return what the optimizer works with."""
@@ -102,6 +173,7 @@ class Proposals:
             messages: Sequence[Message], *, step: int, thread: str = "", **params: Any
         ) -> Reply:
             attempt = thread or key
+            self.threads.add(attempt)
             call = Call(
                 run=self.session.run, attempt=attempt, step=step, role="optimizer", phase="propose"
             )
@@ -140,9 +212,14 @@ class Proposals:
             folder=self.session.folder / "studies",
             domain=self.session.domain.name,
             note=lambda text: self.session.say("note", {"text": text}),
-            studied=lambda study: self.session.say("study", {"study": study}),
+            studied=self.note_study,
             open_state=lambda: self.state,
         )
+
+    def note_study(self, study: Study) -> None:
+        """Say that an investigation ended."""
+        self.threads.add(study.id)
+        self.session.say("study", {"study": study})
 
     @cached_property
     def state(self) -> Path:
@@ -361,14 +438,10 @@ class Proposals:
         """
         task = self.task_of(experience)
         try:
-            if new := count_new(self.session, child, [task], [repeat], self.retrieval):
-                self.session.ledger.afford(new + self.judging)
+            self._afford(child, [task], repeat)
         except OutOfBudget:
             return None
-        score = attempt_task(
-            self.session, child, task, repeat, "rehearse", in_memory=False, offers=self.retrieval
-        )
-        return self.take(score)
+        return next(iter(self._attempt(child, [task], "rehearse", repeat)), None)
 
     def evaluate(self, child: Scaffold, tasks: Sequence[str]) -> list[Experience]:
         """Attempts of a candidate at train tasks, in their order; those that are excluded are left
@@ -384,11 +457,37 @@ class Proposals:
                 code="no-train-task",
             )
         chosen = [self.train[id] for id in dict.fromkeys(tasks)]
-        if new := count_new(self.session, child, chosen, offers=self.retrieval):
+        self._afford(child, chosen)
+        return self._attempt(child, chosen, "select")
+
+    def _afford(self, child: Scaffold, tasks: Sequence[Task], repeat: int = 0) -> None:
+        """Raise OutOfBudget where judging a candidate could not be paid after these attempts."""
+        if new := count_new(self.session, child, tasks, [repeat], self.retrieval):
             self.session.ledger.afford(new + self.judging)
-        scores = run_attempts(
-            self.session, child, chosen, phase="select", in_memory=False, offers=self.retrieval
-        )
+
+    def _attempt(
+        self, child: Scaffold, tasks: Sequence[Task], phase: str, repeat: int = 0
+    ) -> list[Experience]:
+        """Attempt and return what was not excluded; that it was done is noted for a replay."""
+        session = self.session
+        done = list(tasks)
+        how: JsonDict = {"in_memory": False, "offers": self.retrieval}
+        try:
+            if phase == "rehearse":
+                scores = [attempt_task(session, child, t, repeat, phase, **how) for t in tasks]
+            else:
+                scores = run_attempts(session, child, tasks, phase=phase, **how)
+        except OutOfBudget:  # what was cut off is charged in a replay, and not done again
+            known = session.journal
+            keys = {key_of(session, child, task, repeat, self.retrieval): task for task in tasks}
+            ended = [key for key in keys if known.renamed.get(key, key) in known.ended]
+            self.threads.update(keys.keys() - {*ended})
+            done = [keys[key] for key in ended]
+            raise
+        finally:
+            edits = [_dump(e) for e in list_changes(self.agent, child, "search")]
+            ids = [task.id for task in done]
+            self.tries.append({"edits": edits, "tasks": ids, "phase": phase, "repeat": repeat})
         return [e for score in scores if (e := self.take(score)) is not None]
 
     def take(self, score: Score) -> Experience | None:
@@ -418,6 +517,31 @@ class Proposals:
         if trust not in UNTRUSTED or edit.old or not edit.path.startswith("memory/"):
             return edit
         return edit.model_copy(update={"new": with_trust(edit.new, trust)})
+
+
+def _dump(record: Record) -> JsonDict:
+    return record.model_dump(mode="json", exclude_defaults=True)
+
+
+def _shaping(settings: Settings) -> JsonDict:
+    """Return the optimizer's name, and the settings that shape what it proposes."""
+    names = {"optimizer", "optimizer_settings", "study", "without"}
+    return settings.model_dump(mode="json", include=names, exclude_defaults=True)
+
+
+def _content(experience: Experience) -> tuple[str, JsonDict]:
+    """Return which attempt it is, and what the optimizer reads of it, without what wavers."""
+    trace = experience.trace
+    grade = experience.grade
+    seen = {"kind", "observation", "reply", "action", "output", "status"}
+    steps = [step.model_dump(mode="json", include=seen) for step in trace.steps]
+    return f"{experience.task}, repeat {trace.repeat}", {
+        "score": grade.score,
+        "passed": grade.passed,
+        "ending": trace.ending,
+        "steps": steady_digest(steps),
+        "evidence": steady_digest(grade.evidence),
+    }
 
 
 CLOSED = ("limits", "model", "samples", "protect")

@@ -17,7 +17,7 @@ from recreate.agents.scaffold import UNCOUNTED, Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.shapes import JsonDict
 from recreate.api.theirs import boundary, expect
-from recreate.api.types import Edit, Review, Revision
+from recreate.api.types import Edit, Origin, Review, Revision
 from recreate.runs.session import Session
 from recreate.storage.redact import redact
 
@@ -158,14 +158,18 @@ def human_edits(
     `human` ones elsewhere."""
     same = {p for p in {*child.files, *edited.files} if child.files.get(p) == edited.files.get(p)}
     edits = [e for e in offered.edits if e.path in same]
-    for path in sorted({*parent.files, *edited.files} - same - set(UNCOUNTED)):
-        old = parent.files.get(path)
-        new = edited.files.get(path)
-        if old != new:
-            edits.append(
-                change(path, old, new).model_copy(update={"origin": "human", "reason": reason})
-            )
-    return edits
+    own = [e for e in list_changes(parent, edited, "human") if e.path not in same]
+    return [*edits, *(e.model_copy(update={"reason": reason}) for e in own)]
+
+
+def list_changes(before: Scaffold, after: Scaffold, origin: Origin) -> list[Edit]:
+    """Return the edits that make one agent's files another's."""
+    files = before.files, after.files
+    paths = sorted({*before.files, *after.files} - set(UNCOUNTED))
+    made = [
+        change(p, *(f.get(p) for f in files)) for p in paths if files[0].get(p) != files[1].get(p)
+    ]
+    return [edit.model_copy(update={"origin": origin}) for edit in made]
 
 
 def change(path: str, old: str | None, new: str | None) -> Edit:

@@ -282,19 +282,23 @@ def propose(build: Build, state: BuildState) -> BuildState:
     failures = sum(not e.grade.passed for e in experiences)
     session.say("propose", {"experiences": len(experiences), "failures": failures})
     batch = build.proposals(key, current, experiences, build.learning.offers(round))
-    proposed = _ask_optimizer(session.optimizer(batch.context()), current, experiences)
-    promoted = build.learning.promotions(current, build.revisions)
-    candidates = [[*map(batch.own_words, edits), *promoted] for edits in proposed]
-    candidates.append(build.learning.removals(current, build.revisions))
-    dumped = [[e.model_dump(mode="json") for e in edits] for edits in candidates if edits]
-    first, *others = dumped or [[]]
-    record = {"attempt": key, "round": round, "edits": first, "made": list(batch.attempted)}
-    record |= {"others": others} if others else {}
+
+    def ask() -> JsonDict:
+        proposed = _ask_optimizer(session.optimizer(batch.context()), current, experiences)
+        promoted = build.learning.promotions(current, build.revisions)
+        candidates = [[*map(batch.own_words, edits), *promoted] for edits in proposed]
+        candidates.append(build.learning.removals(current, build.revisions))
+        dumped = [[e.model_dump(mode="json") for e in edits] for edits in candidates if edits]
+        first, *others = dumped or [[]]
+        return {"edits": first} | ({"others": others} if others else {})
+
+    made = batch.propose(ask, round=round)
+    record = {"attempt": key, "round": round, **made, "made": list(batch.attempted)}
     session.journal.add("proposal", **record)
     _remember(build, record, current, batch)
-    for thread in [key, *(digest([key, e.id]) for e in experiences), digest([key, "distil"])]:
+    for thread in batch.threads:
         session.journal.forget(thread)
-    return {"edits": first, "others": others}
+    return {"edits": made["edits"], "others": made.get("others", [])}
 
 
 def _ask_optimizer(

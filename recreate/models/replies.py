@@ -156,6 +156,11 @@ def _digests(text: str) -> tuple[str, str]:
     return own, own if steady == text else digest(steady)
 
 
+def steady_digest(value: Any) -> str:
+    """Return the digest of what a model is shown, without what wavers by itself."""
+    return _digests(_canonical(value))[1]
+
+
 @lru_cache(maxsize=256)
 def _digest_of_params(params: str) -> str:
     """Return the digest of parameters in JSON: a conversation has the same at every turn."""

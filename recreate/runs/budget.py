@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -562,6 +562,11 @@ class Ledger:
                 self._spend.take_all(lines)
         attempts = sum(line["kind"] == "attempt" for line in lines)
         return len(lines) - attempts, attempts
+
+    def spent_by(self, attempts: Collection[str]) -> dict[str, Usage]:
+        """Return what the calls of these attempts took in all sessions, by role."""
+        with self._lock, self._file:
+            return Spend.of(x for x in self._lines.read() if _attempt_of(x) in attempts).by_role
 
     def record(self) -> JsonDict:
         """Return the object that `--json` prints as `spend`, as it stands now."""

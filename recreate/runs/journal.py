@@ -76,6 +76,8 @@ FIELDS: Fields = {
         "after": [Lesson],
     },
     "proposal": {"attempt": str, "round": int, "edits": list},
+    "created": {"attempt": str, "edits": list},
+    "stopped": {"attempt": str, "why": str},
     "nothing": {"round": int, "reason": str},
     "selection": {"tasks": [str]},
     "batch": {"round": int, "tasks": [str], "repeats": [int], "why": [str], "told": str},
@@ -122,9 +124,9 @@ class Journal:
     are taken), `batch` (those of a round), `reply`, `refused` (what came of a call), `text` (of a
     message or of parameters), `recallable` (what agents may recall), `recalled` (what one was
     told), `experience` (an attempt ended and was graded), `aside` (it was excluded for an
-    infrastructure failure), `proposal`, `nothing`, `trial` (how a candidate is judged), `revision`,
-    `candidate` (it waits for a person), `review` (what the person decided), `test-opened`, `arm` (a
-    row of a table), `end`.
+    infrastructure failure), `proposal`, `created` (a seed), `stopped` (before either), `nothing`,
+    `trial` (how a candidate is judged), `revision`, `candidate` (it waits for a person), `review`
+    (what the person decided), `test-opened`, `arm` (a row of a table), `end`.
 
     Only replies of attempts that have not ended are kept findable, as byte offsets: memory does not
     grow with the number of finished attempts.

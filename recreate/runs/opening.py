@@ -135,6 +135,11 @@ class Opening:
         except KeyError:
             raise AttributeError(kind) from None
 
+    @property
+    def proposed(self) -> bool:
+        """Whether a recording has what was proposed, so that no optimizer need be here."""
+        return self.replay is not None and bool(self.replay.proposals)
+
     def open(self, openers: dict[str, Callable[[Opening], Any]]) -> JsonDict:
         """Open one part after the other; return them all. Raises what the first refusal raises."""
         for kind, opener in openers.items():
@@ -365,7 +370,7 @@ def _check_named(opening: Opening) -> None:
     """Refuse an optimizer or a policy by its name before a model is opened."""
     given = opening.given
     settings = opening.settings
-    if given.optimizer is not None or settings.optimizer:
+    if (given.optimizer is not None or settings.optimizer) and not opening.proposed:
         _factory("optimizer", given.optimizer, settings.optimizer)
     if given.policy is not None or settings.memory.is_named or opening.command != "build":
         _factory("policy", given.policy, settings.memory.policy)
@@ -402,12 +407,18 @@ def _open_models(opening: Opening) -> OpenedModels:
 
 
 def _open_optimizer(opening: Opening) -> Callable[..., Optimizer]:
-    return _factory("optimizer", opening.given.optimizer, opening.settings.optimizer)
+    def make(context: Any) -> Any:
+        named = opening.given.optimizer, opening.settings.optimizer
+        return _factory("optimizer", *named)(context)
+
+    return make
 
 
 def _open_optimizer_settings(opening: Opening) -> Any:
     settings = opening.settings
     part = opening.given.optimizer
+    if opening.proposed:
+        return None
     # nobody proposes elsewhere, so that nothing need be installed for it
     return check_optimizer(settings, part, imported=opening.command == "build")
 
@@ -454,8 +465,9 @@ def _not_on_it(memory: int, domain: str) -> str:
     """Return what is said of a build that is recorded where its domain was attempted before."""
     many = f"{memory} train experience{'s' * (memory != 1)} of {domain}"
     return (
-        f"memory holds {many}, and a replay has none: where the optimizer is told of them, it stops"
-        " with exit code 4. A build that is recorded in a fresh workspace can be replayed"
+        f"memory holds {many}, and a replay has none: where an edit cites one of them, or a lesson"
+        " is of one, it stops with exit code 4. A build that is recorded in a fresh workspace can"
+        " be replayed"
     )
 
 

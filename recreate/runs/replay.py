@@ -29,12 +29,12 @@ from recreate.api import paths
 from recreate.api.errors import BadInput, Differs, Fault, Refused, Transient
 from recreate.api.ports import Price
 from recreate.api.shapes import JsonDict, JsonMap
-from recreate.api.types import Call, Message, Reply, digest
+from recreate.api.types import Call, Edit, Message, Reply, Study, Usage, digest
 from recreate.models.chat import content
 from recreate.models.replies import Answerer, ModelQuestion
 from recreate.runs.journal import FIELDS
 from recreate.runs.recording import PACKED, SETTINGS, damaged_recording, read_raw_lines
-from recreate.runs.settings import TRUSTED, Settings
+from recreate.runs.settings import TRUSTED, Settings, flat
 from recreate.storage import files
 from recreate.storage.log import Fields, fits, plain, seal, unseal
 
@@ -42,6 +42,19 @@ DIFF_LINES = 14
 DIFF_CHARS = 110
 """Of the diff that a person is shown."""
 
+_PROPOSED = {
+    "edits": ([Edit], None),
+    "others": ([[Edit]], None),
+    "recorded": (
+        {
+            "given": dict,
+            "tries": [{"edits": [Edit], "tasks": [str], "phase": str}],
+            "spend": dict[str, Usage],
+            "studies": [Study],
+        },
+        None,
+    ),
+}
 KINDS: Fields = {
     **{
         kind: FIELDS[kind]
@@ -58,6 +71,7 @@ KINDS: Fields = {
             "end",
         )
     },
+    **{kind: {**FIELDS[kind], **_PROPOSED} for kind in ("proposal", "created", "stopped")},
     "reply": {**FIELDS["reply"], "reply": Reply, "messages": ([str], None)},
     "packed": {"sha256": str, "settings": str},
 }
@@ -95,8 +109,10 @@ def _drop_empty(folder: Path) -> None:
 
 def pack(run: Path, folder: Path, settings: str) -> None:
     """Write the recording of a run: what `Replay` reads of it, and these settings. One without a
-    reply is none: its folder is taken away again. Raises Fault."""
-    if not any(line["kind"] == "reply" for line in _read_lines(run)):
+    reply is none: its folder is taken away again. What the optimizer was answered is left out,
+    where what it proposed is there. Raises Fault."""
+    lines = [*_read_lines(run)]
+    if not any(line["kind"] == "reply" for line in lines):
         _drop_empty(folder)
         return
     files.write(folder / SETTINGS, settings, durable=True, fix=files.RESUME)
@@ -111,11 +127,27 @@ def pack(run: Path, folder: Path, settings: str) -> None:
         files.replacing(target, durable=True) as out,
         gzip.GzipFile("", "wb", fileobj=out, mtime=0) as zipped,
     ):
-        for line in _read_lines(run):
+        for line in _without_proposing(lines):
             raw = seal(line)
             whole.update(raw)
             zipped.write(raw)
         zipped.write(seal({"kind": "packed", "sha256": whole.hexdigest(), **told}))
+
+
+def _without_proposing(lines: Sequence[JsonDict]) -> list[JsonDict]:
+    """Return the lines without the optimizer's calls, and what was said in no other; all of a run
+    whose proposals were begun without being recorded."""
+    if any("made" in line and "recorded" not in line for line in lines):
+        return [*lines]
+    left = [line for line in lines if not _proposes(line)]
+    asked = (line for line in left if line["kind"] in ("reply", "refused"))
+    used = {id for line in asked for id in (line["params"], *line.get("messages", ()))}
+    return [line for line in left if line["kind"] != "text" or line["id"] in used]
+
+
+def _proposes(line: JsonMap) -> bool:
+    """Whether it is what came of a call of the optimizer's for a proposal."""
+    return (line.get("role"), line.get("phase")) == ("optimizer", "propose")
 
 
 def _read_lines(folder: Path) -> Iterator[JsonDict]:
@@ -151,10 +183,6 @@ def _read_lines(folder: Path) -> Iterator[JsonDict]:
 def check_recording(settings: Settings) -> None:
     """Raise BadInput (`usage`) for what cannot be recorded, or not so."""
     wrong = {
-        "a replay is not recorded: it is --record or --replay": (
-            settings.record and settings.replay,
-            "to copy a recording, copy its folder",
-        ),
         f"{settings.record} is a file, and a recording a folder": (
             Path(settings.record).is_file(),
             "--record DIR",
@@ -184,6 +212,7 @@ class Replay:
     renamed     key -> id of the attempts that were known by another than their key
     recallable  domain -> digest of what the agents could recall
     recalled    (call, words) -> what memory answered, and the ids that it told of
+    proposals   digest of what the optimizer was given -> what was proposed
     wavered     calls that asked the same but for what wavers by itself
     """
 
@@ -196,6 +225,8 @@ class Replay:
         self.recallable: dict[str, str] = {}
         self.recalled: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {}
         self.wavered: set[str] = set()
+        self.proposals: dict[str, JsonDict] = {}
+        self._asked = False
         self._texts: dict[str, JsonMap] = {}
         self._calls: dict[str, dict[str, JsonDict]] = {}
         self._grades: dict[str, tuple[float, bool]] = {}
@@ -211,7 +242,10 @@ class Replay:
                     self.agents[line["scaffold"]] = line["name"]
                 case "text":
                     self._texts[line["id"]] = line["text"]
+                case "proposal" | "created" | "stopped" if "recorded" in line:
+                    self.proposals[digest(line["recorded"]["given"])] = line
                 case "reply" | "refused":
+                    self._asked |= _proposes(line)
                     # of one call and question the last counts
                     self._calls.setdefault(line["call"], {})[line["request"]] = line
                 case "experience":
@@ -257,8 +291,11 @@ class Replay:
 
     @property
     def calls(self) -> int:
-        """How many calls were answered."""
-        return sum("reply" in line for known in self._calls.values() for line in known.values())
+        """How many calls were answered, those for proposals among them."""
+        spent = (line["recorded"]["spend"] for line in self.proposals.values() if not self._asked)
+        asked = sum(each["optimizer"].get("calls", 0) for each in spent if "optimizer" in each)
+        replies = (line for known in self._calls.values() for line in known.values())
+        return int(asked) + sum("reply" in line for line in replies)
 
     def open_models(self) -> tuple[Replayed, Price, Replayed, Price, str]:
         """Return the agent's model, its price, the optimizer's, its price, and what to tell of it;
@@ -355,6 +392,26 @@ class Replay:
             raise Refused(f"{question.model} took no tools when it was recorded", code="no-tools")
         self._differs(question, list(there.values()))
 
+    def find_proposal(self, call: str, given: JsonMap) -> JsonDict | None:
+        """Return what was proposed for what the optimizer is given; None where it is to be asked,
+        since its replies are here. Raises Differs."""
+        known = self.proposals.get(digest(given))
+        if known is not None or self._asked:
+            return known
+        rounds = [line["recorded"]["given"] for line in self.proposals.values()]
+        alike = next((g for g in rounds if g.get("round") == given.get("round")), None)
+        now, then = flat(dict(given)), flat(alike or {})
+        parts = [n for n in sorted({*now, *then}) if now.get(n) != then.get(n)]
+        words = [f"{n} was {then.get(n)!r} and is {now.get(n)!r}" for n in parts[:DIFF_LINES]]
+        head = "the optimizer is given something else than when it proposed: " + "; ".join(words)
+        if alike is None:
+            head = "the recording has no proposal of this round" + self._unfinished()
+        raise self._stop(head, call, digest(alike) if alike else None, digest(given))
+
+    def _unfinished(self) -> str:
+        unfinished = self.start.get("command") == "build" and self.end.get("status", "budget")
+        return "; the run was not finished" if unfinished == "budget" else ""
+
     def _differs(self, question: ModelQuestion, there: Sequence[JsonMap]) -> NoReturn:
         call = question.call
         shown = (
@@ -365,24 +422,28 @@ class Replay:
         if not there:
             there = self._alike(call)
             head = f"the replay asks {shown}, and there the recording has no call"
-            unfinished = self.start.get("command") == "build" and self.end.get("status", "budget")
-            head += "; the run was not finished" if unfinished == "budget" else ""
+            head += self._unfinished()
             head += "; below is the nearest one that it has" if there else ""
+        diff = f"\n{self._diff(there[-1], question)}" if there else ""
+        raise self._stop(head, call.id, expected, question.digest, diff)
+
+    def _stop(
+        self, head: str, call: str, expected: str | None, got: str, diff: str = ""
+    ) -> Differs:
         notes = [head]
         if (then := self.start.get("recreate")) != paths.version():
             notes.append(f"it was recorded by recreate {then}, this is {paths.version()}")
         if memory := self.start.get("memory"):
             notes.append(f"memory held {memory} experiences then, and a replay begins with none")
-        diff = f"\n{self._diff(there[-1], question)}" if there else ""
-        raise Differs(
+        return Differs(
             "; ".join(notes) + diff,
             fix=(
                 "put back what changed since (the scaffold, tasks, tools or this program), or"
                 " record again: --record"
             ),
-            call=call.id,
+            call=call,
             expected=expected,
-            got=question.digest,
+            got=got,
         )
 
     def _alike(self, call: Call) -> list[JsonMap]:

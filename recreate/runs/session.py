@@ -345,7 +345,7 @@ class Session:
     def _record(self) -> None:
         """Journal who answered, as far as that is known by now, and pack the run where it is
         recorded."""
-        if self.replay is not None or self.journal.closed:
+        if self.journal.closed:
             return
         models = {role: who.model_dump() for role, who in self.models.answerers().items()}
         if models != self.journal.models:
