@@ -120,9 +120,7 @@ class Proposals:
         session = self.session
         given |= {"agent": self.agent.digest, **_shaping(session.settings)}
         given |= {"attempts": dict(map(_content, self.batch.values()))}
-        call = f"{session.run}/{self.key}"
-        replay = session.replay
-        then = None if replay is None else replay.find_proposal(call, given)
+        then = self.find_recorded(given)
         try:
             made = ask() if then is None else self._repeat(then)
         except OutOfBudget as e:
@@ -130,6 +128,13 @@ class Proposals:
             session.journal.add("stopped", attempt=self.key, why=e.message, recorded=told)
             raise
         return made | {"recorded": self._recorded(given)}
+
+    def find_recorded(self, given: JsonMap) -> JsonDict | None:
+        """Return what was proposed of these inputs when a replay was recorded; None where the
+        optimizer is to be asked. Raises Differs."""
+        replay = self.session.replay
+        call = f"{self.session.run}/{self.key}"
+        return None if replay is None else replay.find_proposal(call, given)
 
     def _recorded(self, given: JsonDict) -> JsonDict:
         """Return what a recording keeps of the proposal beside its edits."""

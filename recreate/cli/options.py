@@ -113,14 +113,14 @@ HELP = {
         "What the agent is called: the folder under scaffolds/ that the result goes into, and that"
         " a build without --scaffold begins from when it is there; default: the domain's name."
     ),
-    "record": "Write every model reply into this folder, so that it can be replayed.",
+    "record": "Write every reply and proposal into this folder, so that it can be replayed.",
     "record_replies_only": (
         "With --record: leave out what was asked, so that no task stands there; who replays it has "
         "the tasks."
     ),
     "replay": (
-        "Take every model reply from a recorded folder: no key, no network; stops at the first"
-        " difference."
+        "Take every reply and proposal from a recorded folder: no key, no network; stops at the"
+        " first difference."
     ),
     "cache": (
         "Pay for a reply only once over all runs: a folder, or nothing for the one below"

@@ -136,7 +136,7 @@ class Opening:
             raise AttributeError(kind) from None
 
     @property
-    def proposed(self) -> bool:
+    def has_proposals(self) -> bool:
         """Whether a recording has what was proposed, so that no optimizer need be here."""
         return self.replay is not None and bool(self.replay.proposals)
 
@@ -370,7 +370,7 @@ def _check_named(opening: Opening) -> None:
     """Refuse an optimizer or a policy by its name before a model is opened."""
     given = opening.given
     settings = opening.settings
-    if (given.optimizer is not None or settings.optimizer) and not opening.proposed:
+    if (given.optimizer is not None or settings.optimizer) and not opening.has_proposals:
         _factory("optimizer", given.optimizer, settings.optimizer)
     if given.policy is not None or settings.memory.is_named or opening.command != "build":
         _factory("policy", given.policy, settings.memory.policy)
@@ -417,7 +417,7 @@ def _open_optimizer(opening: Opening) -> Callable[..., Optimizer]:
 def _open_optimizer_settings(opening: Opening) -> Any:
     settings = opening.settings
     part = opening.given.optimizer
-    if opening.proposed:
+    if opening.has_proposals:
         return None
     # nobody proposes elsewhere, so that nothing need be installed for it
     return check_optimizer(settings, part, imported=opening.command == "build")

@@ -1,7 +1,8 @@
 """What a recording is, and how a run began: what settings ask of it before anything is replayed.
 
 FOLDER/settings.toml       the run's settings, without what is free to change
-FOLDER/journal.jsonl.gz    of its journal what a replay needs; a run folder has journal.jsonl
+FOLDER/journal.jsonl.gz    of its journal what a replay needs; a run folder has journal.jsonl.
+                           Of the optimizer that is what it proposed, of all others each reply
 FOLDER/seed/               the agent that a build began with
 """
 

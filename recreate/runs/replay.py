@@ -6,8 +6,9 @@
     FOLDER/journal.jsonl.gz    of its journal what a replay needs, with a last line that tells a cut
     FOLDER/seed/               the agent that a build began with
 
-Each call is looked up by its address and its question. A replay that asks anything else, or whose
-grader gives another score, stops there (`Differs`). docs/cassettes.md says more.
+Each call is looked up by its address and its question, a proposal by what the optimizer is given. A
+replay that asks or gives anything else, or whose grader gives another score, stops there
+(`Differs`). docs/cassettes.md says more.
 """
 
 from __future__ import annotations
@@ -405,10 +406,10 @@ class Replay:
         words = [f"{n} was {then.get(n)!r} and is {now.get(n)!r}" for n in parts[:DIFF_LINES]]
         head = "the optimizer is given something else than when it proposed: " + "; ".join(words)
         if alike is None:
-            head = "the recording has no proposal of this round" + self._unfinished()
-        raise self._stop(head, call, digest(alike) if alike else None, digest(given))
+            head = "the recording has no proposal of this round" + self._tell_unfinished()
+        raise self._difference(head, call, digest(alike) if alike else None, digest(given))
 
-    def _unfinished(self) -> str:
+    def _tell_unfinished(self) -> str:
         unfinished = self.start.get("command") == "build" and self.end.get("status", "budget")
         return "; the run was not finished" if unfinished == "budget" else ""
 
@@ -422,12 +423,12 @@ class Replay:
         if not there:
             there = self._alike(call)
             head = f"the replay asks {shown}, and there the recording has no call"
-            head += self._unfinished()
+            head += self._tell_unfinished()
             head += "; below is the nearest one that it has" if there else ""
         diff = f"\n{self._diff(there[-1], question)}" if there else ""
-        raise self._stop(head, call.id, expected, question.digest, diff)
+        raise self._difference(head, call.id, expected, question.digest, diff)
 
-    def _stop(
+    def _difference(
         self, head: str, call: str, expected: str | None, got: str, diff: str = ""
     ) -> Differs:
         notes = [head]

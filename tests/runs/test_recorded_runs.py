@@ -280,7 +280,6 @@ def test_a_replay_of_another_agent_is_refused(
     [
         (("--rounds", "1"), "another-build"),
         (("--model", "scripted:other.jsonl"), "another-build"),
-        (("--record", "two"), "usage"),
         (("--sandbox", "none"), "another-build"),
     ],
 )

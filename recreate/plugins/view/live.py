@@ -24,7 +24,12 @@ from recreate.storage.log import KIND, Log, fits
 from recreate.viewer.facts import RunFacts
 
 _COUNTED = ("calls", "tokens_in", "tokens_out", "usd")
-_UNSHOWN = {"memory": ("before",), "proposal": ("edits", "others")}
+_UNSHOWN = {
+    "memory": ("before",),
+    "proposal": ("edits", "others", "recorded"),
+    "created": ("edits", "recorded"),
+    "stopped": ("recorded",),
+}
 """What long records have that no page shows."""
 
 

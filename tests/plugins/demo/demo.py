@@ -5,8 +5,9 @@
     python -m tests.plugins.demo.demo --record DIR --again
 
 Exits 1 when two replays ended otherwise. --record makes the recording anew: DIR then takes the
-place of benchmarks/demo/tape. --again: with the replies that ship, each at the place that it had:
-where ids or parameters changed and what is asked did not. It stops at a call that was never made.
+place of benchmarks/demo/tape. --again: with the replies and proposals that ship, each at the place
+that it had: where ids or parameters changed and what is asked did not. It stops at a call that was
+never made.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ from typing import Any
 
 from recreate.api.errors import BadInput
 from recreate.api.types import Call, Message, Reply
+from recreate.builder.proposals import Proposals
 from recreate.models.replies import ModelQuestion
 from recreate.plugins.demo import demo
+from recreate.runs.recording import read_raw_lines
 from recreate.runs.replay import Replay
+from recreate.storage.log import unseal
 
 
 def once(folder: Path, jobs: int) -> dict[str, Any]:
@@ -79,6 +83,22 @@ class FromTape:
     def close(self) -> None: ...
 
 
+def proposed(tape: Replay) -> Any:
+    """What finds the proposal of the same round, with the ids that its attempts have now."""
+    raw = [unseal(line) or {} for line in read_raw_lines(tape.folder)]
+    train = [line for line in raw if line.get("phase") == "train" and line["kind"] == "experience"]
+    ids = {(line["task"], line["repeat"]): line["attempt"] for line in train}
+    lines = {line["recorded"]["given"]["round"]: line for line in tape.proposals.values()}
+
+    def find(self: Proposals, given: Mapping[str, Any]) -> Any:
+        text = json.dumps(lines[given["round"]])
+        for e in self.batch.values():
+            text = text.replace(ids[e.task, e.trace.repeat], e.id)
+        return json.loads(text)
+
+    return find
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -102,6 +122,7 @@ def main() -> int:
             if asked.again:
                 tape = Replay(asked.from_run or demo.tape())
                 models = [FromTape(tape, role) for role in ("agent", "optimizer")]
+                Proposals.find_recorded = proposed(tape)  # type: ignore[method-assign]
             built = demo.record(
                 Path(place),
                 asked.record.resolve(),
