@@ -38,7 +38,6 @@ from recreate.api.types import (
     Record,
     Reply,
     Revision,
-    Study,
     Task,
     Usage,
     digest,
@@ -105,9 +104,8 @@ class Proposals:
         """Attempts of candidates, made for this proposal. They come into memory when it is made:
         until then a search must find what it found before, or a resumed build would ask other
         questions."""
-        names = (*self.batch, "distil", "create")
-        self.threads = {key, *(digest([key, name]) for name in names)}
-        """The addresses of its calls; those of studies that a killed session finished are known."""
+        self.threads = {key}
+        """The addresses of its calls."""
         self.tries: list[JsonDict] = []
         """Which candidates were attempted at which train tasks."""
 
@@ -155,7 +153,8 @@ class Proposals:
         for each in recorded["tries"]:
             edits = [Edit.model_validate(edit) for edit in each["edits"]]
             tasks = [self.train[id] for id in each["tasks"] if id in self.train]
-            self._attempt(scaffolds.apply(self.agent, edits), tasks, each["phase"])
+            child = scaffolds.apply(self.agent, edits)
+            self._attempt(child, tasks, each["phase"], each["repeat"])
         for study in recorded["studies"]:
             self.threads.add(study["id"])
             # an id may be anything: the recording may be a stranger's
@@ -217,14 +216,10 @@ class Proposals:
             folder=self.session.folder / "studies",
             domain=self.session.domain.name,
             note=lambda text: self.session.say("note", {"text": text}),
-            studied=self.note_study,
+            studied=lambda study: self.session.say("study", {"study": study}),
+            threads=self.threads,
             open_state=lambda: self.state,
         )
-
-    def note_study(self, study: Study) -> None:
-        """Say that an investigation ended."""
-        self.threads.add(study.id)
-        self.session.say("study", {"study": study})
 
     @cached_property
     def state(self) -> Path:

@@ -105,6 +105,7 @@ class OptimizerContext:
     note: Callable[[str], None] = field(default=lambda text: None)
     studied: Callable[[Study], None] = field(default=lambda study: None)
     open_state: Callable[[], Path] = field(default=_no_state)
+    threads: set[str] = field(default_factory=set)
 
     @property
     def state(self) -> Path:
@@ -143,8 +144,10 @@ class OptimizerContext:
 
     def thread(self, name: str) -> str:
         """Return the address of one line of calls within this proposal; '' is the proposal's
-        own."""
-        return digest([self.key, name]) if name else self.key
+        own. What was asked there, now or in a session before, is what the proposal cost."""
+        address = digest([self.key, name]) if name else self.key
+        self.threads.add(address)
+        return address
 
 
 def prompt(name: str, *, folder: Path = PROMPTS, **variables: Any) -> list[Message]:

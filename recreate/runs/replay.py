@@ -49,7 +49,7 @@ _PROPOSED = {
     "recorded": (
         {
             "given": dict,
-            "tries": [{"edits": [Edit], "tasks": [str], "phase": str}],
+            "tries": [{"edits": [Edit], "tasks": [str], "phase": str, "repeat": int}],
             "spend": dict[str, Usage],
             "studies": [Study],
         },
