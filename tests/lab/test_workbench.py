@@ -23,7 +23,11 @@ FLAGS |= {"validation": 8, "memory.embedder": "hashed", "models.retries": 0}
 
 
 def study(first: str) -> Acts:
-    """Find the lesson and finish."""
+    """Find the lesson and finish: in a folder, or by the tools of a study."""
+    if "causes.md" in first:
+        causes = '## No mark\n- 01 step 0: "printf"\nChanged: workflow.md\n'
+        edit = f"printf '\\n{LESSON}\\n' >> agent/workflow.md"
+        yield "shell", {"command": f"{edit}\ncat > causes.md <<'X'\n{causes}X\nfinish"}
     yield "steps", {"first": 0, "last": 1}
     yield (
         "lesson",
@@ -69,6 +73,16 @@ def test_a_trial_says_what_the_optimizer_took_and_what_its_edits_are_worth(tmp_p
     assert row["commands"] > 0
     assert row["tokens_in"] > 0
     assert json.loads(json.dumps(row)) == row
+
+
+@pytest.mark.slow
+@pytest.mark.plugin("workbench")
+def test_a_session_in_a_folder_is_measured_as_studies_are(tmp_path: Path) -> None:
+    reader = Reader()
+    row = measure(trial(tmp_path, reader, "workbench"))
+    assert (row["requests"], row["commands"], row["sessions"]) == (reader.asked, 1, 1)
+    assert row["of_commands"]["finish"] == 1
+    assert row["candidates"][0]["validation"]["after"] == 1.0
 
 
 @pytest.mark.slow

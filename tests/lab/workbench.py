@@ -22,6 +22,7 @@ import json
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -170,7 +171,8 @@ def propose(trial: Trial, session: Session, work: Build, batch: JsonDict) -> Jso
         **{key: sum(getattr(u, name) for u in asking) for key, name in ROLES},
         "tokens_cached": sum(u.tokens_cached for u in asking),
         "usd": sum(u.usd for u in asking),
-        "commands": sum(sum(study.actions.values()) for study in studies),
+        "commands": sum(sum(study.kinds.values()) for study in studies),
+        "of_commands": sum((Counter(study.actions) for study in studies), Counter[str]()),
         "sessions": len(studies),
         "minutes": round(minutes, 2),
         "minutes_waiting": round(sum(u.seconds for u in asking) / 60, 2),
