@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from recreate.agents.config import AgentConfig
@@ -26,11 +28,14 @@ from recreate.agents.trajectory import tools
 from recreate.api.errors import BadInput, Fault
 from recreate.api.shapes import JsonDict
 from recreate.api.types import Experience, Revision, Step
-from recreate.plugins.parts.changed import ChangedPart, list_changed, plain
+from recreate.plugins.parts.changed import NOTES, ChangedPart, list_changed, plain
 from recreate.runs.reader import Run
 
 RECORD = "parts"
 """The kind of journal record that says what became of a revision's parts."""
+NEEDED = 3
+"""Of a lesson or an example so many pieces, the longest, stand in what was sent where it was
+shown."""
 _ACTED = ("action", "lookahead", "observe")
 
 
@@ -50,26 +55,36 @@ def account_for(
     made = dict[str, list[str]]()
     for record in run.records("experience"):
         made.setdefault(record["scaffold"], []).append(record["attempt"])
+    known = alone or {}
     for revision in revisions:
-        pair = read_pair(run, revision)
-        if pair is None:
-            continue
-        before, after = pair
-        tallies = [PartTally(part, after.agent) for part in list_changed(before, after)]
-        for id in made.get(revision.id, []):
-            with suppress(BadInput):  # a damaged attempt says nothing
-                attempt = SeenAttempt.of(run.experience(id))
-                for tally in tallies:
-                    tally.take(attempt)
-        known = alone or {}
+        attempts = tuple(made.get(revision.id, ()))
+        tallies = count_parts(run.folder, revision.parent, revision.id, attempts)
         yield revision.id, [t.record(known.get((revision.id, t.part.path))) for t in tallies]
 
 
-def read_pair(run: Run, revision: Revision) -> tuple[Scaffold, Scaffold] | None:
+@lru_cache(maxsize=256)  # a page of a run that goes on is made again and again
+def count_parts(
+    folder: Path, parent: str, id: str, attempts: tuple[str, ...]
+) -> tuple[PartTally, ...]:
+    """Return what became of each part of a revision in these attempts."""
+    run = Run(folder)
+    pair = read_pair(folder, parent, id)
+    if pair is None:
+        return ()
+    tallies = tuple(PartTally(part, pair[1].agent) for part in list_changed(*pair))
+    for attempt in attempts:
+        with suppress(BadInput):  # a damaged attempt says nothing
+            seen = SeenAttempt.of(run.experience(attempt))
+            for tally in tallies:
+                tally.take(seen)
+    return tallies
+
+
+def read_pair(folder: Path, parent: str, id: str) -> tuple[Scaffold, Scaffold] | None:
     """Return the parent's files and the revision's; None where the lineage has lost them."""
-    history = History(run.folder / "scaffold.git")
+    history = History(folder / "scaffold.git")
     with suppress(BadInput, Fault):
-        return history.read(revision.parent), history.read(revision.id)
+        return history.read(parent), history.read(id)
     return None
 
 
@@ -241,7 +256,10 @@ def is_shown(part: ChangedPart, attempt: SeenAttempt) -> bool:
         return any(_names(name, attempt.prompts or "") for name in names)
     if any(part.name in step.offered for step in attempt.steps) and part.kind == "lesson":
         return True
-    return any(piece in (attempt.sent or "") for piece in part.pieces)
+    there = [piece in (attempt.sent or "") for piece in part.pieces]
+    if part.kind in NOTES:  # a line of an example may stand in a task
+        return bool(there) and all(there[:NEEDED])
+    return any(there)
 
 
 def _names(name: str, text: str) -> bool:

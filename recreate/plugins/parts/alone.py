@@ -116,7 +116,9 @@ def measure_alone(session: Session, built: BuildResult) -> None:
     order = sorted(reversed(revisions), key=lambda r: (r.id != built.scaffold.digest, not r.kept))
     bench = AloneBench(session, run)
     for revision in order if bench.seconds else ():
-        pair = read_pair(run, revision) if revision.id in attempted else None
+        pair = None
+        if revision.id in attempted:
+            pair = read_pair(run.folder, revision.parent, revision.id)
         if pair is None:
             continue
         for part in list_changed(*pair):
@@ -155,8 +157,14 @@ class AloneBench:
         ways = list(self.list_ways(agent, part))
         key = digest([part.name, files, [way.command for way in ways]])
         if key not in self.made:
+            self.say(f"{part.path} is run without the model")
             self.made[key] = self._measure(agent, ways)
-        return self._beside(agent, self.made[key])
+        found = self._beside(agent, self.made[key])
+        self.say(f"{part.path} {found['text']}")
+        return found
+
+    def say(self, text: str) -> None:
+        self.session.say("note", {"text": text})
 
     def _measure(self, agent: Scaffold, ways: Sequence[Way]) -> JsonDict:
         domain = self.session.domain
@@ -164,7 +172,6 @@ class AloneBench:
             return {"why": "its answers are graded by a model"}
         if not self.tasks:
             return {"why": "no task of this build is there any more"}
-        self.session.say("note", {"text": "a tool is run without the model on the build's tasks"})
         outcomes = list[WayOutcome]()
         with suppress(OutOfTime):
             for way in ways:

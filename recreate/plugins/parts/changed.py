@@ -15,6 +15,8 @@ from recreate.agents.scaffold import UNCOUNTED, Scaffold
 
 Kind = Literal["tool", "hook", "lesson", "example", "text", "settings", "file"]
 
+NOTES = ("lesson", "example")
+"""Kinds that are shown whole, or not at all."""
 SHORTEST = 8
 """Characters of a piece of text that is looked for: a shorter one stands anywhere."""
 MOST = 40
@@ -83,12 +85,12 @@ def _part_of(path: str, before: Scaffold, after: Scaffold, tools: dict[str, str]
         "gone" if new is None else "new" if old is None else "changed"
     )
     role = after.agent.uses.get(name, "") if kind == "tool" else ""
-    texts = [_words_of(name, text or "") if kind == "lesson" else text or "" for text in (new, old)]
+    texts = [_words_of(name, text or "") if kind in NOTES else text or "" for text in (new, old)]
     return ChangedPart(path, kind, name, change, role, cut_pieces(*texts))
 
 
 def _words_of(name: str, text: str) -> str:
-    """Return a lesson's title and body, without its header."""
+    """Return a lesson's or an example's title and body, without its header."""
     lesson = read_lesson(name, text)
     return f"{lesson.title}\n{lesson.body}"
 

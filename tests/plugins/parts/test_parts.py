@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -265,8 +266,9 @@ def test_a_run_of_before_shows_what_its_traces_allow(workspace: Path) -> None:
     tool = next(part for part in parts if part["kind"] == "tool")
     assert tool["run"]["attempts"] == 4
     assert "alone" not in tool
-    for steps in (made.run / "attempts").glob("*/steps.jsonl"):
+    damaged = Path(shutil.copytree(made.run, workspace / "runs" / "damaged"))
+    for steps in (damaged / "attempts").glob("*/steps.jsonl"):
         steps.write_text("{")
-    (parts,) = RunFacts(Run(made.run)).parts.values()
+    (parts,) = RunFacts(Run(damaged)).parts.values()
     assert all(part["attempts"]["attempts"] == 0 for part in parts)
-    assert "no attempt was made with it" in markdown.report(RunFacts(Run(made.run)))
+    assert "no attempt was made with it" in markdown.report(RunFacts(Run(damaged)))
