@@ -129,8 +129,8 @@ for address in (("1.1.1.1", 443), ("127.0.0.1", 22), ("8.8.8.8", 53)):
         found.append(address)
     except OSError:
         pass
-for command in ("recall validation list", "recall toy:validation:0 --by words"):
-    found += ["recall"] * ("toy:validation" in subprocess.getoutput(command))
+for command in ("recall validation list", "recall toy:valid" + "ation:0 --by words"):
+    found += ["recall"] * ("toy:valid" + "ation" in subprocess.getoutput(command))
 print("FOUND", found)
 """
 
