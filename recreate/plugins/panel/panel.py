@@ -127,16 +127,13 @@ class Progressing:
                 if self.stage == "proposal":
                     self.proposals.append(now - self.proposing)
                 self.stage = "candidate"
-            case "revision" | "confirm":  # how many attempts come after these is not known
-                self.stage = "judged" if event == "revision" else "confirming"
-                # the further attempts of two agents are counted together
-                self.begin("validation", now, facts.get("total", 0))
+            case "revision":  # how many attempts come after these is not known
+                self.stage = "judged"
+            case "confirm":  # by two agents, counted together
+                self.stage = "confirming"
+                self.begin("validation", now, facts["total"])
             case "propose" | "observe":
-                if self.stage != "proposal":
-                    self.stage = "proposal"
-                    self.proposing = now
-                does = "studying" if event == "propose" else "learning from"
-                self.begin(f"{does} {facts['experiences']} experiences", now)
+                self._begin_proposal(event, facts, now)
             case "begin":
                 self.jobs[facts["attempt"]] = InFlight(facts["task"], now, now)
             case "step" | "grading" if facts["attempt"] in self.jobs:
@@ -157,6 +154,13 @@ class Progressing:
                 if not self.judging and score.score is not None and not self.cells:
                     told = [s for s in self.scores.values() if s is not None]
                     self.means[self.phase] = math.fsum(told) / len(told)
+
+    def _begin_proposal(self, event: str, facts: JsonMap, now: float) -> None:
+        if self.stage != "proposal":
+            self.stage = "proposal"
+            self.proposing = now
+        does = "studying" if event == "propose" else "learning from"
+        self.begin(f"{does} {facts['experiences']} experiences", now)
 
     def begin(self, phase: str, now: float, total: int = 0) -> None:
         self.phase = phase
