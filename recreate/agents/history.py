@@ -237,7 +237,8 @@ def describe(revision: Revision) -> str:
     verdict = revision.verdict
     reasons = [edit.reason.strip() for edit in revision.edits if edit.reason.strip()]
     what = " ".join(reasons[0].split()) if reasons else f"{len(revision.edits)} edits"
-    subject = f"{'Kept' if revision.kept else 'Dropped'} ({verdict.verdict}): {what}"
+    word = "for now" if verdict.ahead else verdict.verdict
+    subject = f"{'Kept' if revision.kept else 'Dropped'} ({word}): {what}"
     lines = [subject if len(subject) <= 72 else subject[:69].rstrip() + "...", ""]
     for edit in revision.edits:
         lines.append(
@@ -276,6 +277,8 @@ def score_line(revision: Revision) -> str:
         or v.p is None
     ):
         return f"Score: not measured; {v.verdict}" + (f", {v.reason}" if v.reason else "")
+    if v.step:
+        return f"Score: {v.before:.3f} -> {v.after:.3f} on {v.tasks} tasks; {v.reason}"
     level = "at 90 %" if v.alpha is None else f"at every time, {v.alpha:.2g} an end"
     return (
         f"Score: {v.before:.3f} -> {v.after:.3f}, difference {v.diff:+.3f} [{v.lo:+.3f},"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -62,3 +63,14 @@ def test_more_tasks_and_more_repeats_find_smaller_gains() -> None:
         assert row == sorted(row, reverse=True)
     for column in zip(*found, strict=True):
         assert list(column) == sorted(column, reverse=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("base", [0.1, 0.3, 0.6])
+def test_more_tasks_and_more_repeats_find_gains_that_are_no_larger(base: float) -> None:
+    """At the sizes that `calibrate` has a row for: --validation, twice and five times as many."""
+    sizes = [(tasks, times) for tasks in (10, 20, 50) for times in (1, 2, 3)]
+    found = {size: find_gain(Gate(), *size, base, 3, 0.5) for size in sizes}
+    for few, many in itertools.permutations(sizes, 2):
+        if few[0] <= many[0] and few[1] <= many[1]:
+            assert found[many] <= found[few], (few, many)

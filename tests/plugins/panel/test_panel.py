@@ -213,6 +213,15 @@ def test_a_build_that_goes_on_in_its_second_round_has_only_that_round_left() -> 
     assert known.ahead() == (0, 0)
 
 
+def test_the_further_attempts_of_seed_and_agent_are_counted_together() -> None:
+    known = building()
+    known.take("confirm", {"attempts": 2, "total": 12}, 40.0)
+    gather(known, "validation", 6, 6, 40.0)
+    assert (known.done, known.total) == (6, 12)
+    gather(known, "validation", 6, 2, 100.0)
+    assert (known.done, known.total) == (8, 12)
+
+
 @pytest.mark.parametrize("optimizer", ["reflect", "best-of-n", "recreate"])
 @pytest.mark.parametrize("from_experience", [False, True])
 def test_the_panel_and_the_plan_count_the_same_attempts(
