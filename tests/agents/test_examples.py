@@ -15,11 +15,13 @@ from recreate.api.paths import shipped
 from recreate.api.types import Edit, Split, Task
 
 SEEDS = sorted(
-    file.parent.name
-    for file in shipped("scaffolds").glob("*/system.md")
-    if "in examples %}" in file.read_text()
+    {
+        file.parent.name
+        for file in shipped("scaffolds").glob("*/*.md")
+        if "in examples %}" in file.read_text()
+    }
 )
-BLOCK = re.compile(r"\{% if examples %\}.*?\{% endfor %\}\n\{% endif %\}\n?", re.DOTALL)
+BLOCK = re.compile(r"\{% if examples %\}.*?\{% endfor %\}\n[^{]*\{% endif %\}\n?", re.DOTALL)
 CASES: list[dict[str, Any]] = [
     {"native": native, "lessons": [{"id": "a", "title": "T", "body": "B"}] * count}
     for native in (True, False)
@@ -37,9 +39,12 @@ def agent(seed: str = "seed", toml: str = "", **files: str) -> Scaffold:
     return Scaffold(name="a", files={**base.files, **settings, **files})
 
 
-def system(scaffold: Scaffold, **variables: Any) -> str:
+def prompts(scaffold: Scaffold, **variables: Any) -> str:
+    """What an attempt begins with."""
+    given = {"task": {"prompt": "Do it."}, **variables}
     before = {name: "printed" for name in scaffold.agent.before}
-    return scaffold.render("system", task={"prompt": "Do it."}, before=before, **variables)
+    texts = (scaffold.render(name, before=before, **given) for name in ("system", "workflow"))
+    return "\n=====\n".join(text.rstrip("\n") for text in texts)
 
 
 def test_most_shipped_seeds_show_examples() -> None:
@@ -53,20 +58,18 @@ def test_an_agent_without_examples_is_sent_what_it_was_sent_before_there_were_an
     seed: str, variables: dict[str, Any]
 ) -> None:
     now = agent(seed)
-    source = now.files["system.md"]
-    then, count = BLOCK.subn("", source)
-    assert count == 1
-    ends = then if source.endswith("\n") else then.removesuffix("\n")
-    before = now.model_copy(update={"files": {**now.files, "system.md": ends}})
-    assert system(now, **variables).rstrip("\n") == system(before, **variables).rstrip("\n")
+    plain = {path: BLOCK.sub("", text) for path, text in now.files.items() if path.endswith(".md")}
+    then = now.model_copy(update={"files": {**now.files, **plain}})
+    assert "examples" not in f"{then.source('system')}{then.source('workflow')}"
+    assert prompts(now, **variables) == prompts(then, **variables)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_seed_shows_the_examples_that_it_has_and_stays_sound(seed: str) -> None:
     made = agent(seed, **example("one", "Task: 1 + 1\n\nReply: 2"))
     assert not problems(made)
-    assert "Task: 1 + 1\n\nReply: 2" in system(made)
-    assert "born_of" not in system(made)
+    assert "Task: 1 + 1\n\nReply: 2" in prompts(made)
+    assert "born_of" not in prompts(made)
 
 
 @pytest.mark.parametrize(("tokens", "shown"), [(0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (500, 3)])
@@ -76,8 +79,8 @@ def test_prompts_show_the_first_examples_that_are_in_the_budget_together(
     files = {k: v for n in "cab" for k, v in example(n, n * 40).items()}
     made = agent(toml=f"\n[examples]\ntokens = {tokens}\n", **files)
     assert [x["id"] for x in made.example_list] == ["a", "b", "c"][:shown]
-    assert [n for n in "abc" if n * 40 in system(made)] == ["a", "b", "c"][:shown]
-    assert ("done well" in system(made)) is (shown > 0)
+    assert [n for n in "abc" if n * 40 in prompts(made)] == ["a", "b", "c"][:shown]
+    assert ("done well" in prompts(made)) is (shown > 0)
     assert not problems(made)
 
 

@@ -34,17 +34,18 @@ from recreate.api.shapes import JsonMap
 from recreate.api.types import Edit, Evidence, Experience, digest
 from recreate.optimizers.context import OptimizerContext
 
-SHOWS = """
+SHOWS = """\
 {% if examples %}
-
 Examples of tasks like yours, done well:
 {% for example in examples %}
 
 {{ example.body }}
 {% endfor %}
+
 {% endif %}
 """
-"""What shows them, where no prompt of the agent does: added to system.md."""
+"""What shows them, where no prompt of the agent does: put before the task in workflow.md. A small
+model goes by what stands near the question."""
 PROMPTS = ("system", "workflow")
 SHOWN = re.compile(r"\{[{%][^{}]*\bexamples\b")
 TITLE = 8
@@ -268,7 +269,9 @@ def show(scaffold: Scaffold, examples: Sequence[Example]) -> list[Edit]:
     ]
     if not any(SHOWN.search(scaffold.files.get(f"{name}.md", "")) for name in PROMPTS):
         reason = "shows the agent its worked examples"
-        edits.append(Edit(path="system.md", old="", new=SHOWS, reason=reason, evidence=last))
+        task = scaffold.files["workflow.md"]
+        new = SHOWS + task
+        edits.append(Edit(path="workflow.md", old=task, new=new, reason=reason, evidence=last))
     return edits + [
         Edit(path=path, old="", new=e.text, reason="a worked example", evidence=e.evidence)
         for path, e in files.items()

@@ -52,11 +52,11 @@ class Hand:
             raise Killed
         assert call.role == "agent", "demos asks no model of its own"
         self.asked.append(call.id)
-        system = str(messages[0]["content"])
-        self.prompts.append(system)
+        told = "".join(str(message["content"]) for message in messages[:2])
+        self.prompts.append(told)
         _, split, number = call.task.split(":")
         right = split == "train" and int(number) % 2 == 0
-        if DONE_WELL in system:
+        if DONE_WELL in told:
             right = {"all": True, "none": False, "same": right}[self.shown]
         if len(messages) > 2:
             return Reply(text="```bash\nsubmit\n```")
@@ -222,10 +222,12 @@ def test_where_no_example_would_be_shown_nothing_is_tried(workspace: Path) -> No
 def test_prompts_that_show_no_examples_are_made_to(workspace: Path) -> None:
     plain = "You write words.\n\n```bash\ncommand\n```\n"
     made = Built(workspace, seed=with_toml("", **{"system.md": plain}))
-    assert made.built.scaffold.files["system.md"].startswith(plain)
+    task = SEED.files["workflow.md"]
+    shows = made.built.scaffold.files["workflow.md"]
+    assert shows.endswith(f"{{% endif %}}\n{task}")
     assert made.examples[0] in made.hand.prompts[-1]
     again = Built(workspace, "b", seed=made.built.scaffold, hand=Hand("same"))
-    assert again.built.scaffold.files["system.md"] == made.built.scaffold.files["system.md"]
+    assert again.built.scaffold.files["workflow.md"] == shows
 
 
 @pytest.mark.slow
