@@ -256,7 +256,16 @@ def _rules(acted_on: bool) -> tuple[Any, list[list[_Rule]]]:
 def _compiled(regex: str) -> Any:
     import re2
 
-    return re2.compile(regex)
+    options = re2.Options()
+    options.max_mem = _ROOM
+    options.log_errors = False
+    return re2.compile(regex, options)
+
+
+_ROOM = 64 << 20
+"""Bytes that the states of one pattern may take: in 8 MiB, RE2's own, those of an address with a
+password have no room in a text of many addresses, which it tells on stderr and is slow from then
+on."""
 
 
 def _entropy(text: str) -> float:

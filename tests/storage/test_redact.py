@@ -6,6 +6,8 @@ import base64
 import itertools
 import json
 import os
+import random
+import string
 import time
 from pathlib import Path
 
@@ -197,6 +199,18 @@ def test_code_and_prose_about_keys_stay(text: str) -> None:
 def test_the_least_that_is_a_key_is_masked_and_what_is_less_stays(least: str, less: str) -> None:
     assert "[redacted]" in redact(least)
     assert redact(less) == less
+
+
+def test_a_text_of_many_addresses_says_nothing_on_the_terminal(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    draw = random.Random(1)
+    letters = string.ascii_lowercase + "+.-:/"
+    paths = ("".join(draw.choices(letters, k=draw.randrange(200))) for _ in range(2000))
+    text = "\n".join(f"http://{path}" for path in paths)
+    key = "postgres://app:Hq7_x2Lm9@db"
+    assert redact(f"{text}\n{key}").endswith("postgres://app:[redacted]@db")
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("text", HARMLESS)
