@@ -24,6 +24,7 @@ from recreate.agents.scaffold import TEMPLATES, Scaffold
 from recreate.api import registry
 from recreate.api.errors import BadInput
 from recreate.api.ports import Estimated, Price
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Record, Usage
 from recreate.lessons.context import QUESTIONS
 from recreate.lessons.ladder import ASKED
@@ -31,6 +32,7 @@ from recreate.lessons.store import CLIMBING
 from recreate.optimizers.reflect import MOST_CALLS
 from recreate.runs.budget import Budget
 from recreate.runs.chances import Chance, find_chances
+from recreate.runs.reader import tell_taken
 from recreate.runs.settings import MOST_RERUNS, Settings, own
 from recreate.runs.terms import POWER, SPREAD
 
@@ -276,6 +278,7 @@ class Course(Record):
     first      attempts at train tasks in the first round; batch: in each later one; proposing: more
                for each proposal
     confirming attempts at the end that choose nothing, at most
+    taken      of those that judge the seed, what is not made where nothing is kept
     calls      of the optimizer's model for a proposal, at least and at most
     call       how long such a call takes, in calls of an attempt
     """
@@ -288,6 +291,7 @@ class Course(Record):
     calls: tuple[int, int]
     call: float
     confirming: int = 0
+    taken: int = 0
 
     def attempts(self, rounds: int | None = None, trial: int | None = None) -> int:
         """Return the attempts of so many of its rounds, the seed's among them. trial: of one
@@ -295,6 +299,7 @@ class Course(Record):
         rounds = self.rounds if rounds is None else rounds
         return (
             self.judged
+            - self.taken * (trial is not None)
             + rounds * (self.batch + self.proposing + (self.judged if trial is None else trial))
             + (self.first - self.batch) * (rounds > 0)
             + self.confirming * (rounds > 0 and trial is None)
@@ -415,7 +420,8 @@ class Past:
     usages: of each attempt; studies: of each study. rate: the mean score on validation tasks before
     any edit, measured as `source` says, None when too few were. spread: of the tasks, as
     calibrated. prompt: tokens of a task in the mean, 0 for unknown; judge: the price of the model
-    that grades, None where none does.
+    that grades, None where none does. taken: attempts at the seed that the search takes of other
+    runs.
     """
 
     usages: Sequence[Usage] = ()
@@ -425,6 +431,7 @@ class Past:
     spread: float | None = None
     prompt: int = 0
     judge: Price | None = None
+    taken: Sequence[JsonMap] = ()
 
 
 NOTHING = Past()
@@ -446,6 +453,7 @@ def plan(
     prompt = attempt.high.tokens_in // max(1, attempt.high.calls)
     inquiry = study(settings, optimizer_price, past.studies, prompt)
     one, way = proposal(settings), course(settings, optimizer_price, past.studies)
+    way = way.model_copy(update={"taken": len(past.taken)})
     rate = ASSUMED_RATE if past.rate is None else past.rate
     gain, chances = 1.0, tuple[Chance, ...]()
     quickly = math.ceil(NULL_PART * way.judged) if settings.gate.searches else way.judged
@@ -457,6 +465,7 @@ def plan(
     )
     needed = replace(costs, way=way.model_copy(update={"confirming": 0}))  # it ends without, too
     assumes = [f"attempts: {attempt.source}"]
+    assumes += filter(None, [tell_taken(past.taken, way.judged)])
     assumes += [f"studies: {inquiry.source}"] if one.studies else []
     assumes += ["grading: a call to the judge for each attempt"] if past.judge else []
     measured = past.usages and (past.studies or not one.studies)

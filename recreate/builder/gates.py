@@ -9,8 +9,9 @@ than its parent. `Judge` makes the attempts and asks the rule.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from recreate.agents.scaffold import Scaffold
@@ -19,9 +20,10 @@ from recreate.api.ports import Price
 from recreate.api.registry import find
 from recreate.api.types import Saving, Task, Verdict
 from recreate.builder.learning import Learning
+from recreate.builder.measure import find_attempted
 from recreate.builder.selection import strata
 from recreate.runs import search
-from recreate.runs.attempts import Score, count_new, read_ended, run_attempts
+from recreate.runs.attempts import Place, Score, Work, count_new, read_ended, run_attempts
 from recreate.runs.gate import (
     Scores,
     interval,
@@ -30,10 +32,10 @@ from recreate.runs.gate import (
     saving,
     unjudged,
 )
-from recreate.runs.reader import Run
+from recreate.runs.reader import Run, read_taken, taken_record, tell_taken
 from recreate.runs.search import Conclusion
 from recreate.runs.session import Session
-from recreate.runs.settings import Gate
+from recreate.runs.settings import Gate, Settings
 from recreate.runs.terms import Terms, share
 
 
@@ -159,17 +161,51 @@ class Judge:
         return len(self.validation) * self.session.settings.repeats
 
     def afford(self, child: Scaffold) -> None:
-        """Raises OutOfBudget when the attempts that judging a candidate still takes are not
-        left."""
+        """Raises OutOfBudget when the attempts that judging a candidate still takes, and a claim
+        after that, are not left."""
         repeats, offers = range(self.session.settings.repeats), self.learning.offers()
-        self.session.ledger.afford(count_new(self.session, child, self.validation, repeats, offers))
+        left = (
+            count_new(self.session, agent, self.validation, repeats, offers)
+            for agent in (child, self.seed)
+        )
+        self.session.ledger.afford(sum(left))
 
-    def attempt(self, scaffold: Scaffold, repeats: int = 0) -> list[Score]:
-        """Return an agent's validation scores: run once, read back ever after. repeats: at each
-        task, 0 for those of the settings."""
-        return self._attempt(scaffold, repeats or self.session.settings.repeats)
+    def take(self) -> None:
+        """Write down which attempts at the seed other runs in runs/ have, once, before the first
+        of this build: the search goes by them. What is claimed at its end does not: a build that
+        was begun since luck was against the seed there would claim that luck."""
+        session, settings = self.session, self.session.settings
+        if any(session.journal.records("taken", "experience")) or not takes(settings):
+            return
+        offers, repeats = self.learning.offers(), range(settings.repeats)
+        each = ((task, repeat) for task in self.validation for repeat in repeats)
+        work = [Work(session, self.seed, *at, "validation", offers=offers) for at in each]
+        found = find_attempted(session, work, judged=False)
+        rows = [taken_record(known, each.repeat, run) for _, each, known, run in found]
+        if session.replay is None and not settings.record:
+            session.journal.add("taken", of=len(work), attempts=rows)
+        if told := tell_taken(rows, len(work)):
+            session.say("note", {"text": told})
 
-    def _attempt(self, scaffold: Scaffold, repeats: int, start: int = 0) -> list[Score]:
+    @cached_property
+    def taken(self) -> dict[Place, Score]:
+        """The seed's scores that the search takes of other runs."""
+        rows = Run(self.session.folder).taken()
+        return {("", r["task"], r["repeat"]): read_taken(r) for r in rows}
+
+    def attempt(self, scaffold: Scaffold) -> list[Score]:
+        """Return the validation scores by which an agent is searched for: run once, read back ever
+        after."""
+        known = self.taken if scaffold.digest == self.seed.digest else {}
+        return self._attempt(scaffold, self.session.settings.repeats, known=known)
+
+    def _attempt(
+        self,
+        scaffold: Scaffold,
+        repeats: int,
+        start: int = 0,
+        known: Mapping[Place, Score] = {},
+    ) -> list[Score]:
         """Return the scores of so many attempts at each task, from number `start` on."""
         return run_attempts(
             self.session,
@@ -179,6 +215,7 @@ class Judge:
             phase="validation",
             offers=self.learning.offers(),
             first={task.id: start for task in self.validation},
+            known=known,
         )
 
     def conclude(self, chain: Sequence[Scaffold], *, paused: bool = False) -> Conclusion:
@@ -193,10 +230,12 @@ class Judge:
         agents = {agent.digest: agent for agent in chain}
         while ended.repeats and ended.verdict is not None and not paused:
             try:
-                total = 2 * len(self.validation)
+                first = ended.repeats == self.session.settings.repeats
+                start = 0 if first else ended.repeats - 1
+                total = 2 * len(self.validation) * (ended.repeats - start)
                 self.session.say("confirm", {"attempts": ended.repeats, "total": total})
                 for agent in (self.seed, agents[run.current]):
-                    self._attempt(agent, 1, ended.repeats - 1)
+                    self._attempt(agent, ended.repeats - start, start)
             except OutOfBudget as e:
                 self.session.say("budget", {"text": e.message})
                 break
@@ -208,7 +247,7 @@ class Judge:
 
     def _note_cheaper(self, agent: Scaffold, verdict: Verdict) -> None:
         """Write into the journal that an agent is cheaper than the seed and not worse, if it is."""
-        scored = [self.attempt(each, verdict.repeats) for each in (self.seed, agent)]
+        scored = [self._attempt(each, verdict.repeats) for each in (self.seed, agent)]
         less = self._saving(*scored)
         before, after = map(by_place, scored)
         worse = not_worse(before, after, margin=self.gate.margin, alpha=2 * (verdict.alpha or 0.0))
@@ -367,6 +406,11 @@ class Judge:
         if most < count:
             text = f"a seed that solves more than {most} of {count} validation tasks leaves nothing"
             self.session.say("note", {"text": f"{text} to be kept: the build then ends with it"})
+
+
+def takes(settings: Settings) -> bool:
+    """Whether a build's search goes by attempts at the seed that other runs have."""
+    return bool(settings.rounds) and settings.gate.searches and not settings.fresh
 
 
 def find_limits(gate: Gate, tasks: int, rounds: int) -> str:

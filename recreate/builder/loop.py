@@ -121,6 +121,7 @@ def _run(work: Build, reviewer: Reviewer | None) -> BuildResult:
     session = work.session
     settings = work.session.settings
     session.start()
+    work.judge.take()
     graph = StateGraph(BuildState)
     for node in NODES:
         graph.add_node(node.__name__, partial(node, work))

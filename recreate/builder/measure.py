@@ -10,7 +10,8 @@ import math
 import os
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from recreate.agents.scaffold import Scaffold
 from recreate.agents.workplace import try_servers
 from recreate.api.errors import BadInput, Fault
 from recreate.api.shapes import JsonDict, JsonMap
-from recreate.api.types import Split, Task, digest
+from recreate.api.types import Experience, Split, Task, digest
 from recreate.builder.learning import Learning
 from recreate.builder.selection import strata, tasks_of
 from recreate.runs.attempts import (
@@ -36,7 +37,8 @@ from recreate.runs.journal import records
 from recreate.runs.reader import CellKey, Run
 from recreate.runs.results import BenchResult, SplitOpening, openings_log, sum_up
 from recreate.runs.session import Session
-from recreate.storage.files import locked
+from recreate.runs.settings import Settings, load_run
+from recreate.storage.files import is_locked, locked
 from recreate.storage.log import KIND, Log
 
 
@@ -170,44 +172,55 @@ def begin(
 
 def bring(session: Session, work: Sequence[Work], *, judged: bool = True) -> int:
     """Take what was attempted before into this run folder: how many attempts that were. Of a
-    recording or a replay nothing: a recording holds all that it was made from.
-
-    judged: also attempts by which a build kept, or turned down, that very agent. They flatter it,
-    or the contrary: what is compared with it is not to gain by them.
-    """
-    if session.replay is not None or session.settings.record:
-        return 0
+    recording or a replay nothing: a recording holds all that it was made from. judged: see
+    `find_attempted`."""
     own = session.folder / "attempts"
-    here = {entry.name for entry in os.scandir(own)} if own.is_dir() else set[str]()
-    before = _list_attempted(session.workspace, {*here, *session.journal.renamed})
     found = Counter[str]()
-    agents = {each.scaffold.digest for each in work} if before and not judged else set[str]()
-    biased = _list_judged(session.workspace, agents) if agents else set[tuple[str, str]]()
-    for each in work if before else ():
-        try:
-            key = key_of(each.session, each.scaffold, each.task, each.repeat, each.offers)
-        except Fault:  # its image cannot be had, which excludes the attempt when its turn comes
-            continue
-        try:
-            known = read_experience(before[key]) if key in before else None
-        except BadInput:  # damaged: it is attempted again
-            continue
-        # what has become another split since then is another record: it is attempted anew
-        if known is None or (known.run, known.digest) in biased:
-            continue
-        if known.split == each.task.split:
-            write_whole(known, own / key)
-            found[each.scaffold.name] += 1
+    for key, each, known, _ in find_attempted(session, work, judged=judged):
+        write_whole(known, own / key)
+        found[each.scaffold.name] += 1
     for name, count in found.items():
         session.say("note", {"text": f"{count} attempts of {name} are read back from runs/"})
     return found.total()
 
 
-def _list_attempted(workspace: Path, own: set[str]) -> dict[str, Path]:
-    """Return the folders of attempts in runs/, by their keys; not those of `own`. Of what two runs
-    attempted at once it is the one that ended first, whatever the runs are called."""
+def find_attempted(
+    session: Session, work: Sequence[Work], *, judged: bool
+) -> Iterator[tuple[str, Work, Experience, str]]:
+    """Yield (key, work, attempt, run's name) of what other runs in runs/ attempted, unless this run
+    is recorded or replayed.
+
+    judged: also attempts by which a build kept, or turned down, that very agent. They flatter it,
+    or the contrary: what is compared with it is not to gain by them. Without these, runs that go on
+    or are replays give nothing either.
+    """
+    if session.replay is not None or session.settings.record:
+        return
+    own = session.folder / "attempts"
+    here = {entry.name for entry in os.scandir(own)} if own.is_dir() else set[str]()
+    own_ids = {*here, *session.journal.renamed}
+    before = list_attempted(session.workspace, session.settings, own_ids, judged=judged)
+    wanted = dict[str, Work]()
+    for each in work if before else ():
+        with suppress(Fault):  # its image cannot be had, which excludes it when its turn comes
+            wanted[key_of(each.session, each.scaffold, each.task, each.repeat, each.offers)] = each
+    agents = set[str]() if judged else {each.scaffold.digest for each in work}
+    for key, known in read_attempted(session.workspace, before, wanted, agents):
+        # what has become another split since then is another record: it is attempted anew
+        if known.split == wanted[key].task.split:
+            yield key, wanted[key], known, before[key].parents[1].name
+
+
+def list_attempted(
+    workspace: Path, settings: Settings, own: Set[str] = frozenset(), *, judged: bool
+) -> dict[str, Path]:
+    """Return the folders of attempts in runs/, by their keys; not those of `own`, nor of runs that
+    asked otherwise than `settings` do. Of what two runs attempted at once it is the one that ended
+    first, whatever the runs are called. judged: see `find_attempted`."""
     found: dict[str, Path] = {}
     for folder in sorted(workspace.glob("runs/*/attempts")):
+        if not _asked_alike(folder.parent, settings, judged):
+            continue
         keys = _keys(folder.parent)
         with os.scandir(folder) as entries:
             for name in (entry.name for entry in entries):
@@ -218,6 +231,31 @@ def _list_attempted(workspace: Path, own: set[str]) -> dict[str, Path]:
                 here = folder / name
                 found[key] = here if there is None or _ended_at(here) < _ended_at(there) else there
     return found
+
+
+def _asked_alike(run: Path, settings: Settings, judged: bool) -> bool:
+    """Whether a run's attempts may stand for those of a run with these settings, where their keys
+    are the same."""
+    try:
+        then = load_run(run)
+    except BadInput:
+        return False
+    if not judged and (then.replay or is_locked(run / "lock")):
+        return False
+    return then.models.drop == settings.models.drop
+
+
+def read_attempted(
+    workspace: Path, before: Mapping[str, Path], keys: Iterable[str], agents: Set[str]
+) -> Iterator[tuple[str, Experience]]:
+    """Yield (key, attempt) of those of `before` that ended, but for those by which a build judged
+    one of these agents."""
+    biased = _list_judged(workspace, agents) if before and agents else set[tuple[str, str]]()
+    for key in keys:
+        with suppress(BadInput):  # damaged: it is attempted again
+            known = read_experience(before[key]) if key in before else None
+            if known is not None and (known.run, known.digest) not in biased:
+                yield key, known
 
 
 def _list_judged(workspace: Path, agents: Set[str]) -> set[tuple[str, str]]:

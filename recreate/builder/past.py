@@ -11,15 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from recreate.agents.attempt import attempt_key
+from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
-from recreate.api.ports import Domain
+from recreate.api.ports import Domain, extras
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Task, Usage
 from recreate.builder.estimate import CHARS, Past
-from recreate.builder.selection import Rater, pass_rate, rates_of
+from recreate.builder.gates import takes
+from recreate.builder.measure import list_attempted, read_attempted
+from recreate.builder.selection import Rater, draw_tasks, pass_rate, rates_of
 from recreate.memory.store import ExperienceStore
 from recreate.runs.gate import MIN_TASKS
-from recreate.runs.opening import OpenedModels
-from recreate.runs.reader import Run
+from recreate.runs.opening import OpenedModels, open_backend
+from recreate.runs.reader import Run, taken_record
+from recreate.runs.settings import Settings
 from recreate.runs.terms import spread_of
 
 RUNS = 50
@@ -78,6 +84,42 @@ def read_attempts(
         text = f"{_mean(known):.2f} by the measured pass rates of {len(known)} validation tasks"
         return Past(usages, _mean(known), text)
     return Past(usages)
+
+
+def read_taken(
+    where: Path,
+    settings: Settings,
+    domain: Domain,
+    validation: Sequence[Task],
+    seed: Scaffold,
+    model: str,
+) -> list[JsonDict]:
+    """Return the attempts at the seed that a build would take of other runs, as its journal would
+    have them; none where only the build itself can tell."""
+    agent = seed.agent
+    offered = agent.memory.recall or (agent.memory.tokens and settings.memory.policy != "none")
+    if offered or agent.action == "tools" or hasattr(domain, "image") or settings.cache:
+        return []
+    if not takes(settings) or settings.record or settings.replay:
+        return []
+    keys = {
+        attempt_key(
+            seed,
+            task,
+            model=model,
+            sandbox=open_backend(settings).name,
+            grader=extras(domain).grader or domain.name,
+            repeat=repeat,
+        ): repeat
+        for task in draw_tasks(validation, settings.seed, "validation", settings.validation)
+        for repeat in range(settings.repeats)
+    }
+    before = list_attempted(where, settings, judged=False)
+    return [
+        taken_record(known, keys[key], before[key].parents[1].name)
+        for key, known in read_attempted(where, before, keys, {seed.digest})
+        if known.split == "validation"
+    ]
 
 
 def read_studies(where: Path, model: str) -> list[Usage]:

@@ -6,7 +6,6 @@ in the journal besides, so a node that was killed half-way and runs again pays f
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +26,7 @@ from recreate.builder.gates import Judge
 from recreate.builder.learning import Learning
 from recreate.builder.proposals import Proposals
 from recreate.builder.review import ReviewDesk, human_edits
-from recreate.builder.selection import cannot_decide, strata, tasks_of, too_few
+from recreate.builder.selection import cannot_decide, draw_tasks, strata, tasks_of, too_few
 from recreate.lessons.context import offered_ids
 from recreate.runs.attempts import read_ended, run_attempts
 from recreate.runs.gate import MIN_TASKS, unjudged
@@ -67,8 +66,7 @@ def choose_tasks(session: Session) -> tuple[list[Task], list[Task]]:
 
     def pick(split: Split, most: int, *, needed: bool) -> list[Task]:
         tasks = tasks_of(session, split, needed=needed)
-        random.Random(f"{session.settings.seed}/{split}").shuffle(tasks)
-        return tasks[:most]
+        return draw_tasks(tasks, session.settings.seed, split, most)
 
     uniform = session.settings.choose == "uniform"
     if not uniform:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import random
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -97,6 +98,13 @@ def tasks_of(session: Session, split: Split, *, needed: bool = True) -> list[Tas
             code="too-few-tasks",
         )
     return left
+
+
+def draw_tasks(tasks: Sequence[Task], seed: int, split: Split, most: int) -> list[Task]:
+    """Return the first of a split's tasks in an order that the seed fixes."""
+    drawn = [*tasks]
+    random.Random(f"{seed}/{split}").shuffle(drawn)
+    return drawn[:most]
 
 
 def fitted(settings: Settings, domain: Domain, held: HeldOut, found: Selected | None) -> Settings:

@@ -260,7 +260,10 @@ def _estimate(settings: Settings, where: Path) -> _Planned:
             raise wrong  # as build does
         judged = held.usable(domain, "validation")[0]
         judged = judged if selected is None else selected.of(judged)
-        before = past.read_past(where, domain, judged, rater, opened, space)
+        before = replace(
+            past.read_past(where, domain, judged, rater, opened, space),
+            taken=past.read_taken(where, settings, domain, judged, seed, model),
+        )
         prices = opened.price, opened.optimizer_price
         made, refused = estimate.plan(settings, seed, *prices, before), ""
         try:

@@ -70,7 +70,7 @@ def panel_of(address: str) -> str:
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Tasks": ("domain", "data", "repos", "prompt", "score", "columns.*", "select.*"),
-    "Agent": ("scaffold", "name", "limits.*"),
+    "Agent": ("scaffold", "name", "fresh", "limits.*"),
     "Models": (
         "model",
         "models.optimizer",

@@ -143,9 +143,11 @@ def run_attempts(
     first: Mapping[str, int] | None = None,
     until: Callable[[Sequence[Score]], bool] | None = None,
     stretch: int = 0,
+    known: Mapping[Place, Score] = {},
 ) -> list[Score]:
     """Scores in the order of (task, repeat). in_memory: False when the experiences come into memory
-    later. first: the number of a task's first repeat where it is not 0.
+    later. first: the number of a task's first repeat where it is not 0. known: scores that are
+    taken as they are.
 
     until: asked after each `stretch` of attempts, 0 for twice as many as go on at once, with all
     scores so far; when it says so, no more are made. Stretches end together, so that which attempts
@@ -163,9 +165,11 @@ def run_attempts(
         Work(session, scaffold, task, repeat, phase, in_memory, offers) for task, repeat in each
     ]
     session.say("gather", {"phase": phase, "total": len(work), "scaffold": scaffold.digest})
-    scores: dict[Place, Score] = {}
+    scores = {each.place: known[each.place] for each in work if each.place in known}
+    for score in scores.values():
+        session.say("score", {"phase": phase, "score": score, "cell": ""})
     if until is None:
-        run_work(session, work, scores)
+        run_work(session, [each for each in work if each.place not in known], scores)
     begun = 0
     outages = dict[str, _Outage]()
     stretch = stretch or stretch_of(session, repeats)

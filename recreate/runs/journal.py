@@ -10,7 +10,7 @@ from typing import Any
 from recreate.agents.retrieval import MemoryAnswer
 from recreate.api.errors import BadInput, Fault, Transient
 from recreate.api.paths import short
-from recreate.api.types import Change, Lesson, Reply, Revision, Saving, digest
+from recreate.api.types import Change, Lesson, Reply, Revision, Saving, Usage, digest
 from recreate.models import replies
 from recreate.models.replies import Answerer, ModelQuestion, read_reply
 from recreate.runs.terms import Terms
@@ -18,6 +18,7 @@ from recreate.storage.files import lock, make_private
 from recreate.storage.log import Fields, Log, fits
 
 _OF_ATTEMPT = {"attempt": str, "task": str, "split": str, "passed": bool}
+_SCORED = {"repeat": int, "scaffold": str, "score": float, "ending": str}
 _TEXT, _WHOLE, _NUMBER = str | None, int | None, float | None
 FIELDS: Fields = {
     **replies.FIELDS,
@@ -35,16 +36,14 @@ FIELDS: Fields = {
     },
     "answerers": {"models": dict[str, Answerer]},
     "seed": {"name": str, "scaffold": str},
+    "taken": {"of": int, "attempts": [{**_OF_ATTEMPT, **_SCORED, "run": str, "usage": Usage}]},
     "agent": {"name": str, "scaffold": str},
     "cell": {"model": str, "agent": str, "split": str, "domain": str},
     "kinds": {"domain": str, "of": [{"kind": str, "tasks": [str]}]},
     "baselines": {"of": [{"cell": [str], "baseline": [str]}]},
     "experience": {
         **_OF_ATTEMPT,
-        "repeat": int,
-        "scaffold": str,
-        "score": float,
-        "ending": str,
+        **_SCORED,
         "model": _TEXT,
         "domain": _TEXT,
     },
@@ -119,6 +118,7 @@ class Journal:
              words are kept too, once each, so that a replay can show what differs
 
     Kinds of record: `start` (a session began), `answerers` (who answered, when it ended), `seed`,
+    `taken` (the seed's scores that other runs had),
     `agent` (one is measured), `cell` (with a model, on a domain's split), `kinds` (of which kind
     each of its tasks is), `baselines` (what each cell is compared with), `selection` (which tasks
     are taken), `batch` (those of a round), `reply`, `refused` (what came of a call), `text` (of a

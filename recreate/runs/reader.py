@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from recreate.agents.scaffold import Scaffold, load
 from recreate.api.errors import BadInput
 from recreate.api.paths import shipped, short
 from recreate.api.registry import find
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Experience, Revision, Saving, Study, Usage, Verdict
 from recreate.runs.attempts import Score, read_experience
 from recreate.runs.budget import LINES, Spend, unwritten
@@ -166,10 +167,24 @@ class Run:
             return ended
         return call_cheaper(ended.verdict, self.current, cheaper[self.current], gate.margin)
 
-    def _validation_scores(self, *agents: str) -> dict[str, dict[tuple[str, int], float | None]]:
-        """Return the agents' scores at validation tasks; None for what was excluded."""
+    def taken(self) -> list[dict[str, Any]]:
+        """Return the seed's attempts of other runs that the search goes by: each as its
+        `experience` record has it, its `run` and its `usage`."""
+        return [each for record in self.records("taken") for each in record["attempts"]]
+
+    @property
+    def tell_taken(self) -> str:
+        """Return what was taken of other runs, in words; '' for nothing."""
+        found = next(self.records("taken"), {"of": 0})
+        return tell_taken(self.taken(), found["of"])
+
+    def _validation_scores(
+        self, *agents: str, taken: Sequence[Mapping[str, Any]] = ()
+    ) -> dict[str, dict[tuple[str, int], float | None]]:
+        """Return the agents' scores at validation tasks; None for what was excluded. taken: records
+        that stand for the run's own."""
         sides: dict[str, dict[tuple[str, int], float | None]] = {agent: {} for agent in agents}
-        for record in self.records("experience"):
+        for record in (*self.records("experience"), *taken):
             if record["split"] == "validation" and record["scaffold"] in sides:
                 sides[record["scaffold"]][record["task"], record["repeat"]] = record["score"]
         for row in self.excluded():
@@ -185,7 +200,7 @@ class Run:
         searched = self.conclude() if before == self.began_from else Conclusion("", None)
         if searched.verdict is not None and after in (before, searched.agent):
             return searched.verdict
-        sides = self._validation_scores(before, after)
+        sides = self._validation_scores(before, after, taken=self.taken())
         if not all(sides.values()):
             return None
         gate, seed = self.settings.gate, self.settings.seed
@@ -357,6 +372,46 @@ class Run:
                 f"attempt {found[0]} has not ended", fix="recreate resume ends it", code="not-ended"
             )
         return experience
+
+
+def taken_record(known: Experience, repeat: int, run: str) -> JsonDict:
+    """Return an attempt of another run as the journal has it."""
+    return {
+        "attempt": known.id,
+        "task": known.task,
+        "split": known.split,
+        "passed": known.grade.passed,
+        "repeat": repeat,
+        "scaffold": known.digest,
+        "score": known.grade.score,
+        "ending": known.trace.ending,
+        "run": run,
+        "usage": known.trace.usage.model_dump(mode="json"),
+    }
+
+
+def read_taken(row: Mapping[str, Any]) -> Score:
+    """Return the score of such a record."""
+    return Score(
+        *(row["attempt"], row["task"], row["repeat"], row["score"]),
+        passed=row["passed"],
+        ending=row["ending"],
+        usage=Usage.model_validate(row["usage"]),
+        reused=True,
+    )
+
+
+def tell_taken(attempts: Sequence[Mapping[str, Any]], of: int) -> str:
+    """Return in words which of so many attempts at a seed other runs have; '' for none."""
+    if not attempts:
+        return ""
+    runs = ", ".join(f"runs/{name}" for name in dict.fromkeys(each["run"] for each in attempts))
+    used = sum((Usage.model_validate(each["usage"]) for each in attempts), Usage())
+    return (
+        f"{len(attempts)} of {of} attempts at the seed are taken from {runs}: nothing is asked for"
+        f" them, which saves {used.calls:,} calls and ${used.usd:.3f}. The search goes by them; a"
+        " claim goes by new ones, made where an agent is kept (--fresh: at once)"
+    )
 
 
 def runs(workspace: Path) -> list[Path]:

@@ -241,7 +241,7 @@ def conclude(seed: Scores, chain: Sequence[CurrentAgent], *, alpha: float, draw:
 def _look(seed: Scores, kept: CurrentAgent, graded: bool, alpha: float, draw: int) -> Conclusion:
     """Go through an agent's looks, as far as there are attempts for them."""
     terms, shares = kept.terms, looks(len(kept.terms.order), kept.terms.confirm)
-    word, made, more, repeats = "none", list[Look](), 0, terms.repeats
+    word, made, more, repeats = "none", list[Look](), 0, 0
     for at, part in enumerate(shares):
         if not _has_all(seed, kept, terms.repeats + at):
             more = terms.repeats + at if _may_raise(word, kept, at, graded) else 0
@@ -307,6 +307,8 @@ def _explain(verdict: Verdict, word: str) -> str:
     """Return why an agent is not called shown."""
     if verdict.reason.startswith("refused") or "dropped" in verdict.reason:
         return verdict.reason
+    if verdict.diff is None:
+        return "nothing is claimed before the seed's own attempts are made"
     told = {"shown": "", "likely": f"{verdict.tasks} tasks do not show it"}
     return told.get(word, f"{verdict.tasks} tasks do not tell it from the seed, which stays")
 

@@ -229,6 +229,7 @@ class Settings(Config):
     review: bool = False
     from_experience: bool = False
     scaffold: str = ""
+    fresh: bool = Field(default=False, exclude_if=not_)
     sandbox: str = ""
     price: str = ""
     budget: tuple[str, ...] = ()

@@ -42,6 +42,7 @@ def result(facts: RunFacts, path: str) -> JsonDict:
         **claim_record(verdict),
         **({"left_out": facts.left_out} if facts.left_out else {}),
         "validation": {**validation, "split": "validation", "date": run.date},
+        **({"taken": run.tell_taken} if run.tell_taken else {}),
         "provenance": facts.provenance,
         "command": run.command,
         "revisions": [

@@ -108,6 +108,7 @@ class Built:
             "rounds": 1,
             "jobs": 1,
             "sandbox": "none",
+            "fresh": True,
             "models.retries": 0,
             "memory.embedder": "hashed",
             **flags,
@@ -163,6 +164,19 @@ def test_a_build_of_five_tasks_may_be_killed_at_each_request(workspace: Path) ->
     whole = Built(workspace, "whole", solved, validation=5)
     assert whole.claim == ("likely", 1)
     kill_and_go_on(workspace, whole, solved, range(len(whole.asked)), validation=5)
+
+
+@pytest.mark.slow
+def test_one_whose_search_goes_by_another_runs_attempts_may_be_killed_at_each_request(
+    workspace: Path,
+) -> None:
+    solved = (20, 15, 20)
+    Built(workspace, "earlier", solved, validation=5)
+    whole = Built(workspace, "whole", solved, validation=5, fresh=False)
+    assert len(whole.run.taken()) == 5
+    assert whole.claim == ("likely", 1)
+    ats = range(len(whole.asked))
+    kill_and_go_on(workspace, whole, solved, ats, validation=5, fresh=False)
 
 
 @pytest.mark.slow

@@ -14,6 +14,9 @@
     repeats    the first table's case, with one, two and three attempts at each task
     riders     agents of several steps that help, do nothing or harm: what is handed over where each
                step is left out once before the looks, and taken out where the score is no lower
+    rebuilds   a second build from a seed whose first build claimed something of candidates that
+               change nothing: how often does it claim that again, where it attempts the seed anew,
+               where its search goes by the first one's attempts, and where its looks do too?
 
 A build has a true mean score by its world, so that what is handed over can be held against it.
 Seeds are fixed; shares come with the upper end of Wilson's 95 % interval. --worst plays so many
@@ -286,6 +289,32 @@ def _prune(tasks: int, gain: float, lead: float | None, name: object) -> tuple[E
     return work.end(), found
 
 
+def rebuilds(builds: int) -> Iterator[Row]:
+    for tasks in (20, 40, 100):
+        for way in ("anew", "search", "looks"):
+            ended = []
+            for n in range(builds):
+                draw = random.Random(repr(("rebuilds", tasks, n)))
+                seed = make_seed(tasks, 0.3, draw)
+                first = SimulatedBuild(seed, 3, draw, score=solve)
+                taken = dict(first.seed_scores)
+                if _offer_nulls(first).word == "none":
+                    continue
+                second = SimulatedBuild(seed, 3, draw, score=solve)
+                if way != "anew":
+                    second.scores = taken
+                if way == "looks":
+                    second.seed_scores = dict(taken)
+                ended.append(_offer_nulls(second))
+            yield {"tasks": tasks, "way": way, "of": len(ended), **summarise(ended, tasks)}
+
+
+def _offer_nulls(work: SimulatedBuild) -> Ended:
+    for _ in range(3):
+        work.offer(work.seed)
+    return work.end()
+
+
 NAMES = {
     "gains": gains,
     "nulls": nulls,
@@ -296,7 +325,7 @@ NAMES = {
 }
 
 
-TABLES: Mapping[str, Callable[[int], Iterator[Row]]] = {"riders": riders}
+TABLES: Mapping[str, Callable[[int], Iterator[Row]]] = {"riders": riders, "rebuilds": rebuilds}
 """What yields whole rows by itself."""
 
 

@@ -41,7 +41,7 @@ FLAGS = tuple(
     dict.fromkeys(
         f
         for f in (*RUN, *BUILD, *TAPES)
-        if f not in ("scaffold", "name", "review", "from_experience")
+        if f not in ("scaffold", "name", "fresh", "review", "from_experience")
     )
 )
 SEVERAL = {
