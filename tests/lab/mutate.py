@@ -62,8 +62,8 @@ MODULES = {
         "tests/runs/test_pace.py",
     ),
     "recreate/runs/attempts.py": (
+        "tests/runs/test_queue.py",
         "tests/runs/test_attempts.py",
-        "tests/runs/test_odd_endpoints.py",
     ),
     "recreate/storage/files.py": ("tests/storage/test_files.py", "tests/storage/test_log.py"),
     "recreate/storage/redact.py": ("tests/storage/test_redact.py",),
