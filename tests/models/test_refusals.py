@@ -165,6 +165,7 @@ WINDOW = "This model's maximum context length is {} tokens"
          " tokens).", 16384, 8192),
         ("Please reduce the length of the messages or completion.", 300, 256),
         (WINDOW.format(256) + ". However, you requested 1024 output tokens.", 1024, 512),
+        (WINDOW.format(800) + ". However, you requested 1000 tokens.", 1000, 500),
         # exactly as many as a reply may at least have
         (WINDOW.format(8192) + " and your request has 7936 input tokens", 1024, 256),
         (WINDOW.format(8192) + " and your request has 7937 input tokens", 1024, 0),

@@ -358,6 +358,16 @@ def test_a_score_that_is_none_is_the_domains_fault(score: float) -> None:
 
 
 @pytest.mark.usefixtures("workspace")
+def test_a_score_from_0_to_1_is_kept() -> None:
+    class Graded(Toy):
+        def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
+            score = int(task.id[-1]) / 7
+            return Grade(score=score, passed=score == 1, evidence="")
+
+    assert list(bench(Graded()).values()) == [n / 7 for n in range(8)]
+
+
+@pytest.mark.usefixtures("workspace")
 def test_each_repeat_of_a_task_is_an_attempt() -> None:
     scores = bench(Breaking({}), repeats=2)
     assert (set(scores.values()), len(scores)) == ({0.0}, 16)
