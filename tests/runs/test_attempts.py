@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import recreate
 from recreate.api.ports import Price
 from recreate.api.types import Call, Message, Reply
 from recreate.memory.store import ExperienceStore
-from recreate.runs.attempts import read_experience
+from recreate.runs.attempts import copy_in, read_experience
 from recreate.runs.journal import Journal
 from recreate.runs.reader import Run
 from recreate.runs.replay import Replay
@@ -136,3 +137,17 @@ def test_calls_are_found_by_the_key_that_they_were_made_under(workspace: Path) -
     calls = [r["call"].split("/")[1] for r in Run(workspace / "runs" / "b").records("reply")]
     assert set(calls) == {second.trace.attempt}
     assert second.trace.attempt != second.id
+
+
+def test_an_attempt_of_memory_is_copied_into_a_run_once(workspace: Path) -> None:
+    made = attempted(Wavering("first"))
+    told: list[tuple[str, dict[str, Any]]] = []
+    journal = SimpleNamespace(ended=set[str](), add=lambda kind, **f: told.append((kind, f)))
+    session: Any = SimpleNamespace(folder=workspace / "other", journal=journal)
+    copy_in(session, made)
+    assert read_experience(workspace / "other" / "attempts" / made.id) == made
+    facts = {"attempt": made.id, "task": made.task, "split": "train", "passed": False}
+    assert told == [("brought", facts)]
+    journal.ended.add(made.id)
+    copy_in(session, made)
+    assert len(told) == 1
