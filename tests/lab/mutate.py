@@ -49,6 +49,7 @@ MODULES = {
     "recreate/runs/journal.py": ("tests/runs/test_journal.py", "tests/runs/test_damaged.py"),
     "recreate/models/refusals.py": ("tests/models/test_refusals.py",),
     "recreate/models/chat.py": (
+        "tests/models/test_completions.py",
         "tests/models/test_shapes.py",
         "tests/models/test_refusals.py",
         "tests/models/test_openai.py",

@@ -129,8 +129,13 @@ def test_a_draft_that_cannot_be_begun_is_said_as_what_the_disk_said(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(Fault, match="is full"):
+    with pytest.raises(Fault) as caught:
         write(tmp_path / "f.txt", "x")
+    assert caught.value.message == f"the disk that holds {tmp_path} is full"
+    with pytest.raises(Fault) as caught:
+        write(tmp_path / "f.txt", "x", fix="then resume")
+    assert caught.value.message.startswith(f"cannot write {tmp_path / 'f.txt'}: ")
+    assert caught.value.fix == "then resume"
 
 
 def test_something_is_made_once_and_waited_for(tmp_path: Path) -> None:
