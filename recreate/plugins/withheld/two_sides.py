@@ -666,10 +666,7 @@ class Shells(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if name not in self.names:
             return None
         inner = any(each.startswith(f"{name}.") for each in self.names)
-        spec = importlib.machinery.ModuleSpec(name, self, is_package=inner)
-        if inner:  # modules of the tests may lie in a folder of that name
-            spec.submodule_search_locations = [os.path.join(os.getcwd(), *name.split("."))]
-        return spec
+        return importlib.machinery.ModuleSpec(name, self, is_package=inner)
 
     def create_module(self, spec: Any) -> Any:
         return types.ModuleType(spec.name)

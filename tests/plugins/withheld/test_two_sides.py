@@ -75,6 +75,7 @@ def stops(): raise StopIteration
 def later(): yield from (1, 2)
 def each(work, items): return [work(i) for i in items]
 def total(items): return sum(items)
+def divmod(a, b): return "mine"
 def change(a, b=None):
     a.clear()
     if b is not None: b["x"] = 1
@@ -215,6 +216,9 @@ def test_words_of_its_own():
     assert (-w, +w, ~w) == ("less", [1], {"a": 1})
 def test_not_a_distance_in_words(): abs(solution.Words())
 def test_not_short(): raise ValueError("x" * 400)
+def test_a_helper_in_a_folder_of_that_name():
+    from inner.helper import help
+    assert help() == "the tests" and deep() == "deep"
 def test_new_in_a_folder():
     from inner.new import new
     assert new() == "new"
@@ -264,10 +268,18 @@ class Cases(unittest.TestCase):
     def test_not_it(self):
         for n in (1, 2):
             with self.subTest(n=n): self.assertEqual(same(n), 0)
+    def test_not_long(self): self.fail("x" * 500)
     @unittest.skip("later")
     def test_later(self): pass
 def test_skipped(): raise unittest.SkipTest("later")
 def check(candidate): assert candidate(3) == 3
+"""
+BARE = "from solution import *\nassert total([1, 2]) == 3\nassert divmod(7, 2) == (3, 1)\n"
+STAR = """from solution import *
+seen = {*dir()}
+if "total" not in seen:
+    total = grow = None
+def test_it(): assert not {"total", "grow"} & seen and "change" in seen
 """
 FILES = {
     "solution.py": ANSWER,
@@ -286,16 +298,28 @@ def told() -> dict[str, Any]:
             other.write(path, text.encode())
         own.write("inner/deep.py", b"def deep(): return 'begun'\n")
         own.write("test_all.py", TESTS.encode())
+        own.write("inner/helper.py", b"def help(): return 'the tests'\n")
+        own.write("test_star.py", STAR.encode())
         own.write("test_one.py", b"def test_it(): pass\n")
         own.write("test_later.py", b"import unittest\ndef test_it(): raise unittest.SkipTest\n")
-        own.write("test_bare.py", b"from solution import *\nassert total([1, 2]) == 3\n")
+        own.write("test_bare.py", BARE.encode())
         own.write("test_bad.py", b"from solution import total\nassert total([1, 2]) == 4\n")
         asked = {
-            "files": ["test_all.py", "test_bad.py", "test_bare.py", "test_one.py", "test_later.py"],
-            "own": ["test_all"],
+            "files": [
+                "test_all.py",
+                "test_bad.py",
+                "test_bare.py",
+                "test_one.py",
+                "test_later.py",
+                "test_star.py",
+            ],
+            "own": ["test_all", "inner.helper"],
             "modules": ["solution", "inner.deep"],
             "more": ["more", "json", "test_all", "inner.new"],
-            "binds": {"test_all.py": looks.find_names(TESTS)},
+            "binds": {
+                "test_all.py": looks.find_names(TESTS),
+                "test_star.py": looks.find_names(STAR),
+            },
             "looks": {"test_all.py": looks.find_looks(TESTS)},
             "solution": "solution",
             "entry": "same",
@@ -324,10 +348,12 @@ def test_what_is_asked_over_the_line_is_what_one_process_would_say(told: dict[st
 def test_what_a_test_raises_is_told_in_short(told: dict[str, Any]) -> None:
     said = [each for each in told["failed"] if each.startswith("test_not_short")]
     assert said == [f"test_not_short: ValueError: {'x' * 200}"]
+    (said,) = [each for each in told["failed"] if "test_not_long" in each]
+    assert (len(said), said[-9:]) == (300, "x" * 9)
 
 
 def test_each_test_counts_once(told: dict[str, Any]) -> None:
     tests = TESTS.count("def test_")
-    skipped, alone = 2, ("check", "test_bare.py", "test_bad.py", "test_one.py")
+    skipped, alone = 2, ("check", "test_bare.py", "test_bad.py", "test_one.py", "test_star.py")
     assert told["count"] == tests - skipped + len(alone)
     assert told["passed"] == told["count"] - len(told["failed"])
