@@ -21,9 +21,9 @@ def read(message: dict[str, Any] | None = None, **more: Any) -> Reply:
     """A completion read: `usage`, `model` and ids of the prompt are the body's, others the
     choice's."""
     body = {name: more.pop(name) for name in ("usage", "model", "prompt_token_ids") if name in more}
-    said: dict[str, Any] = {"content": "ok"}
-    choice = {"message": {**said, **(message or {})}, "finish_reason": "stop", **more}
-    told = {"choices": [choice], **body}
+    said: dict[str, Any] = {"content": "ok", **(message or {})}
+    choice: dict[str, Any] = {"message": said, "finish_reason": "stop", **more}
+    told: dict[str, Any] = {"choices": [choice], **body}
     return chat.completion(told, HELLO, model="asked", price=Price(), latency=0.5)
 
 

@@ -90,6 +90,11 @@ def tried(work):
     except Bad as e: return "mine"
     except KeyError as e: return e.args
 def printing(): print("said")
+def printing_much(): print("x" * 200_000)
+class Strict:
+    def __eq__(self, o):
+        if not isinstance(o, Strict): raise TypeError("another kind")
+        return True
 class Odd(UnicodeDecodeError):
     def __init__(self): pass
 def odd(): raise Odd
@@ -135,7 +140,9 @@ def test_a_number_of_its_own_is_a_number(): assert type(solution.num()) is int
 def test_not_any_number(): assert solution.num() == 5
 def test_own_error():
     try: fails()
-    except Bad as e: assert e.args == ("no", 3) and str(e) == "('no', 3)"
+    except Bad as e:
+        assert e.args == ("no", 3) and str(e) == "('no', 3)"
+        assert type(e).__name__ == "Bad"
     else: assert False
 def test_own_error_is_a_builtin_one():
     with unittest.TestCase().assertRaises(ValueError): fails()
@@ -216,6 +223,7 @@ def test_words_of_its_own():
     assert (-w, +w, ~w) == ("less", [1], {"a": 1})
 def test_not_a_distance_in_words(): abs(solution.Words())
 def test_not_short(): raise ValueError("x" * 400)
+def LONG(): raise ValueError("x" * 400)
 def test_a_helper_in_a_folder_of_that_name():
     from inner.helper import help
     assert help() == "the tests" and deep() == "deep"
@@ -240,6 +248,15 @@ def test_printed():
     out = io.StringIO()
     with contextlib.redirect_stdout(out): solution.printing()
     assert out.getvalue() == "said\\n"
+def test_printed_much():
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out): solution.printing_much()
+    assert out.getvalue() == "x" * 100_000
+def test_of_one_kind(): assert solution.Strict() == solution.Strict()
+def test_not_of_another_kind(): assert solution.Strict() == 3
+def test_pythons_own():
+    import colorsys
+    assert colorsys.rgb_to_hsv(0, 0, 0) == (0.0, 0.0, 0)
 def test_not_equal(): assert sly() == 3
 def test_not_equal_turned(): assert 3 == sly()
 def test_unequal(): assert sly() != 3 and sly() != far()
@@ -274,6 +291,8 @@ class Cases(unittest.TestCase):
 def test_skipped(): raise unittest.SkipTest("later")
 def check(candidate): assert candidate(3) == 3
 """
+LONG = "test_not_" + "long" * 25
+TESTS = TESTS.replace("LONG", LONG)
 BARE = "from solution import *\nassert total([1, 2]) == 3\nassert divmod(7, 2) == (3, 1)\n"
 STAR = """from solution import *
 seen = {*dir()}
@@ -285,6 +304,7 @@ FILES = {
     "solution.py": ANSWER,
     "inner/deep.py": "def deep(): return 'deep'\n",
     "more.py": "one = 1\n",
+    "colorsys.py": "def rgb_to_hsv(*a): return 'mine'\n",
     "inner/new.py": "def new(): return 'new'\n",
 }
 
@@ -315,7 +335,7 @@ def told() -> dict[str, Any]:
             ],
             "own": ["test_all", "inner.helper"],
             "modules": ["solution", "inner.deep"],
-            "more": ["more", "json", "test_all", "inner.new"],
+            "more": ["more", "json", "colorsys", "test_all", "inner.new"],
             "binds": {
                 "test_all.py": looks.find_names(TESTS),
                 "test_star.py": looks.find_names(STAR),
@@ -348,8 +368,9 @@ def test_what_is_asked_over_the_line_is_what_one_process_would_say(told: dict[st
 def test_what_a_test_raises_is_told_in_short(told: dict[str, Any]) -> None:
     said = [each for each in told["failed"] if each.startswith("test_not_short")]
     assert said == [f"test_not_short: ValueError: {'x' * 200}"]
-    (said,) = [each for each in told["failed"] if "test_not_long" in each]
-    assert (len(said), said[-9:]) == (300, "x" * 9)
+    for name in ("Cases.test_not_long", LONG):
+        (said,) = [each for each in told["failed"] if name in each]
+        assert (len(said), said[-9:]) == (300, "x" * 9)
 
 
 def test_each_test_counts_once(told: dict[str, Any]) -> None:
