@@ -20,7 +20,8 @@ MEGABYTE = 2**20
 def read(message: dict[str, Any] | None = None, **more: Any) -> Reply:
     """A completion read: `usage`, `model` and ids of the prompt are the body's, others the
     choice's."""
-    body = {name: more.pop(name) for name in ("usage", "model", "prompt_token_ids") if name in more}
+    ours = ("usage", "model", "prompt_token_ids")
+    body: dict[str, Any] = {name: more.pop(name) for name in ours if name in more}
     said: dict[str, Any] = {"content": "ok", **(message or {})}
     choice: dict[str, Any] = {"message": said, "finish_reason": "stop", **more}
     told: dict[str, Any] = {"choices": [choice], **body}
@@ -273,6 +274,7 @@ def test_what_may_pass_is_told_with_whether_a_model_worked(
         (400, "maximum context length is 8", "context-length"),
         (401, "maximum context length is 8", "http-401"),
         (400, "blue", "http-400"),
+        (499, "", "http-499"),
     ],
 )
 def test_what_will_not_pass_is_told_with_what_to_do(status: int, words: str, code: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recreate.plugins.withheld import apart, looks
+from recreate.plugins.withheld import apart, looks, two_sides
 from recreate.sandboxes import choose
 
 ANSWER = '''
@@ -91,6 +91,10 @@ def tried(work):
     except KeyError as e: return e.args
 def printing(): print("said")
 def printing_much(): print("x" * 200_000)
+class Picky:
+    def __contains__(self, o):
+        if o not in (3, "a"): raise TypeError("another kind")
+        return True
 class Strict:
     def __eq__(self, o):
         if not isinstance(o, Strict): raise TypeError("another kind")
@@ -252,6 +256,9 @@ def test_printed_much():
     out = io.StringIO()
     with contextlib.redirect_stdout(out): solution.printing_much()
     assert out.getvalue() == "x" * 100_000
+def test_among_its_own():
+    p = solution.Picky()
+    assert 3 in p and "a" in p
 def test_of_one_kind(): assert solution.Strict() == solution.Strict()
 def test_not_of_another_kind(): assert solution.Strict() == 3
 def test_pythons_own():
@@ -378,3 +385,62 @@ def test_each_test_counts_once(told: dict[str, Any]) -> None:
     skipped, alone = 2, ("check", "test_bare.py", "test_bad.py", "test_one.py", "test_star.py")
     assert told["count"] == tests - skipped + len(alone)
     assert told["passed"] == told["count"] - len(told["failed"])
+
+
+@pytest.mark.parametrize(
+    ("base", "above"),
+    [
+        ("KeyError", KeyError),
+        ("Exception", Exception),
+        ("SystemExit", Exception),
+        ("BaseException", Exception),
+        ("int", Exception),
+        ("len", Exception),
+    ],
+)
+def test_an_errors_class_of_over_there_is_one_that_a_test_can_catch(
+    base: str, above: type[BaseException]
+) -> None:
+    side = object.__new__(two_sides.Side)
+    side.apart, side.far = False, {}
+    found = side.get(["E", 5, "Own" * 50, base])
+    assert (found.__bases__, found.__name__) == ((above,), ("Own" * 50)[:100])
+    assert side.get(["E", 5, "Own", base]) is found
+
+
+@pytest.mark.parametrize("base", ["no_such_class", 3, None])
+def test_an_errors_class_that_cannot_be_ends_the_tests(
+    monkeypatch: pytest.MonkeyPatch, base: Any
+) -> None:
+    monkeypatch.setattr(two_sides.Gone, "raised", False)
+    side = object.__new__(two_sides.Side)
+    side.apart, side.far = False, {}
+    with pytest.raises(two_sides.Gone):
+        side.get(["E", 5, "Own", base])
+    assert two_sides.Gone.raised
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        ["x", 1],
+        ["B", "len"],
+        ["B", "no_such_name"],
+        ["c", "None"],
+        ["o", "1", False],
+        ["yours", 1],
+        ["m", "type", [["s", "x"]]],
+        ["d", [[["l", []], None]]],
+        ["i", "zz"],
+        ["s"],
+        [],
+        3,
+        "s",
+    ],
+)
+def test_what_cannot_be_told_ends_the_tests(monkeypatch: pytest.MonkeyPatch, told: Any) -> None:
+    monkeypatch.setattr(two_sides.Gone, "raised", False)
+    side = object.__new__(two_sides.Side)
+    side.apart, side.far, side.mine = False, {}, {}
+    with pytest.raises(two_sides.Gone):
+        side.get(told)
