@@ -286,7 +286,7 @@ def improve(
             fix="--texts 'prompts/*.md', or `texts` in its agent.toml",
             code="no-texts",
         )
-    refuse_if_too_small(session.settings, seed, session.price, session.models.optimizer_price)
+    _refuse_if_too_small(session, seed)
     if session.replay is not None:
         session.replay.check_agent(seed.name, seed.digest)
     session.say("seed", {"scaffold": seed, "session": session})
@@ -386,9 +386,7 @@ def _seed(session: Session, where: Path, scaffold: str | Path | Scaffold) -> Sca
         wanted = scaffold or session.settings.scaffold
         if wanted == CREATE:
             start = starting(session.settings, where, "seed")
-            refuse_if_too_small(
-                session.settings, start, session.price, session.models.optimizer_price
-            )
+            _refuse_if_too_small(session, start)
             chosen = made_of = create(session, start)
         elif session.replay is not None and not wanted:
             chosen = made_of = _recorded(session.replay)
@@ -429,6 +427,14 @@ def _seed(session: Session, where: Path, scaffold: str | Path | Scaffold) -> Sca
         )
         scaffolds.save(seed, folder)
     return seed.model_copy(update={"name": begun["name"]})
+
+
+def _refuse_if_too_small(session: Session, seed: Scaffold) -> None:
+    """Refuse a budget in which no build of this agent fits; a replay's optimizer may be gone, and
+    what it takes is not known then."""
+    if session.replay is None:
+        prices = session.price, session.models.optimizer_price
+        refuse_if_too_small(session.settings, seed, *prices)
 
 
 def _recorded(replay: Replay) -> Scaffold:
