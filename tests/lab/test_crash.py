@@ -31,7 +31,11 @@ def test_a_build_that_is_killed_or_whose_disk_is_full_ends_as_the_one_that_nobod
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("each_step")
+def test_a_build_that_is_killed_in_the_search_or_in_a_look_does_too() -> None:
+    crashed("--search", boundaries=4, random=1)
+
+
+@pytest.mark.slow
 def test_a_build_that_is_killed_inside_a_trial_that_ends_early_does_too() -> None:
     crashed("--sequential", boundaries=6, random=2)
 

@@ -1,5 +1,5 @@
 """python -m tests.lab.crash [--boundaries [N]] [--random N] [--disk [N]] [--tmpfs N] [--after N]
-[--sequential] ..."""
+[--sequential] [--search] ..."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ def main() -> int:
     parser.add_argument(
         "--sequential",
         action="store_true",
-        help="builds by the default gate: trials that end early",
+        help="builds by the rule `each`: trials that end early",
+    )
+    parser.add_argument(
+        "--search", action="store_true", help="builds by the rule `search`: looks at the end"
     )
     parser.add_argument(
         "--bench", action="store_true", help="no build, but a bench of two agents, two repeats"
@@ -91,6 +94,8 @@ def _kinds(root: Path, args: Any) -> Iterator[tuple[str, int, list[tuple[str, li
 
     here = root / "w"
     trial.asked_for = toy.SUITE if args.bench else toy.SEQUENTIAL if args.sequential else toy.PAIRED
+    if args.search:
+        trial.asked_for = toy.SEARCH
     trial.recording = args.record
     trial.warm(here)
     begun = time.monotonic()

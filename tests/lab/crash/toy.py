@@ -1,9 +1,10 @@
-"""Two builds and a bench of seconds that touch all that a long one does.
+"""Three builds and a bench of seconds that touch all that a long one does.
 
 PAIRED      every round the agent learns one mark more; candidates are judged by the paired test of
             all tasks
-SEQUENTIAL  the default gate on 20 tasks: a candidate that helps on some is dropped, one that helps
+SEQUENTIAL  the rule `each` on 20 tasks: a candidate that helps on some is dropped, one that helps
             on all is kept, and the next, which may spend the kept one's error too, does harm
+SEARCH      the rule `search` on the same: what is ahead goes on, and is looked at up to three times
 SUITE       a bench of two scaffolds, one of which knows every mark, with two repeats
 """
 
@@ -71,18 +72,17 @@ PAIRED = Build(
     ],
     Budget(attempts=23, tokens=900_000),
 )
-SEQUENTIAL = Build(
-    [
-        "--domain",
-        "tests.lab.crash.toy:MoreMarks",
-        "--model",
-        "tests.lab.crash.toy:PaidMore",
-        "--validation",
-        "20",
-        *_FLAGS,
-    ],
-    Budget(attempts=71, tokens=2_000_000),
-)
+_MORE = [
+    "--domain",
+    "tests.lab.crash.toy:MoreMarks",
+    "--model",
+    "tests.lab.crash.toy:PaidMore",
+    "--validation",
+    "20",
+    *_FLAGS,
+]
+SEQUENTIAL = Build([*_MORE, "--gate.keep", "each"], Budget(attempts=71, tokens=2_000_000))
+SEARCH = Build([*_MORE, "--gate.keep", "search"], Budget(attempts=150, tokens=4_000_000))
 SUITE = Build(
     [
         "--domain",
