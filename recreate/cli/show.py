@@ -255,7 +255,8 @@ def _show_run(run: Run, as_json: bool) -> None:
     if shown.facts.status == "ceiling":
         say(HARDER)
     if shown.facts.status in ("stopped", "budget"):
-        say(f"recreate resume {here(run.folder)} goes on")
+        again = "bench" if (run.folder / "bench.toml").is_file() else "resume"
+        say(f"recreate {again} {here(run.folder)} goes on")
     if shown.facts.waiting:
         say(f"a candidate waits for you: recreate review {here(run.folder)} shows it")
 

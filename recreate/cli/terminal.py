@@ -23,7 +23,7 @@ from recreate.api.shapes import JsonMap
 from recreate.storage.redact import redact, redacted
 from recreate.viewer.text import cut, json_text, visible
 
-EXCLUDED = "excluded (infrastructure failure)"
+EXCLUDED = "excluded (not graded)"
 """How an attempt is called that says nothing of its agent."""
 LONG = 1000
 """Characters of an error's message: what was typed may be of any length."""

@@ -754,6 +754,7 @@ def read_experience(folder: Path, *, steps: bool = True) -> Experience | None:
     Raises BadInput (damaged) when its files are not as they were written.
     """
     try:
+        files.refuse_odd(folder / "experience.json")
         raw = (folder / "experience.json").read_bytes()
     except FileNotFoundError:
         return None

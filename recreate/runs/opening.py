@@ -204,7 +204,9 @@ def open_models(
     from recreate.models.pricing import known_price, parse_price
 
     given = given or Parts()
-    spec, note = (settings.model, "") if settings.model else default_model()
+    spec, note = (settings.model, "")
+    if not spec and given.model is None:
+        spec, note = default_model()
     other = settings.models.optimizer
     models = settings.models
     own, of_other = (
@@ -389,7 +391,8 @@ def _open_models(opening: Opening) -> OpenedModels:
     models = models or OpenedModels(*replay.open_models())  # type: ignore[union-attr]
     opening.undo.callback(lambda: models.close(given))
     if models.note:
-        say("model", {"text": models.note})
+        begun = f"this run's settings name no model: it goes on with {models.model.name}"
+        say("model", {"text": begun if opening.resume else models.note})
     named = opening.settings.memory.is_named or opening.command != "build"
     chosen = with_defaults(
         opening.settings,

@@ -321,13 +321,12 @@ class Run:
 
     def status(self) -> str:
         """Return done | budget | review | ceiling as it ended, else running or stopped; `ended` for
-        a bench: it has no end."""
+        what says of no end: a single run, a measurement."""
         if is_locked(self.folder / "lock"):
             return "running"
         end = self.end()
-        return (
-            str(end["status"]) if end else "stopped" if (self.folder / "seed").is_dir() else "ended"
-        )
+        ends = (self.folder / "seed").is_dir() or (self.folder / "bench.toml").is_file()
+        return str(end["status"]) if end else "stopped" if ends else "ended"
 
     def spend(self) -> Spend:
         """Return what stands in the ledger, as the cap counts it; while a process works, calls in

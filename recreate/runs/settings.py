@@ -36,6 +36,7 @@ from recreate.api.shapes import JsonDict, JsonMap
 from recreate.domains.rows import NamedColumns, name_domain
 from recreate.lessons.promotion import ODDS
 from recreate.optimizers import StudySettings
+from recreate.storage.files import refuse_odd
 
 if TYPE_CHECKING:
     from recreate.api.ports import Price
@@ -731,6 +732,8 @@ def load_run(folder: Path, *, recorded: bool = False) -> Settings:
     """Return the settings of a run folder. recorded: those of a recording, without what there is no
     more. Raises BadInput: `no-run`, `other-format`, or `damaged` for one that cannot be read."""
     file = folder / "settings.toml"
+    for there in folder.glob("*"):
+        refuse_odd(there)
     if not file.is_file():
         raise BadInput(
             f"{folder} is not a run folder",

@@ -52,6 +52,18 @@ def misplaced(path: Path) -> BadInput | None:
     return BadInput(why, fix="move it away, and put back what was there if it held something")
 
 
+def refuse_odd(path: Path) -> None:
+    """Raise BadInput for a pipe, a socket or a device: opening one may wait without end."""
+    with contextlib.suppress(OSError):
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise BadInput(
+                f"{path} is a pipe, a socket or a device, and must be a file",
+                fix="move it away, and put back what was there if it held something",
+                code="no-file",
+            )
+
+
 def _explain_kind(e: OSError, place: Path) -> BadInput | None:
     """Return what is wrong with the kind of thing at the place of an error, if that is why."""
     if e.errno in (errno.EEXIST, errno.ENOTDIR):

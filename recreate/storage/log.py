@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from types import GenericAlias, NoneType, UnionType
-from typing import Any, NamedTuple, Self
+from typing import IO, Any, NamedTuple, Self
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
@@ -30,7 +30,7 @@ from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import SCHEMA
-from recreate.storage.files import RESUME, fault, make_folders, mode_in, take_lock
+from recreate.storage.files import RESUME, fault, make_folders, mode_in, refuse_odd, take_lock
 
 DEEPEST = 100
 """Levels of JSON that somebody else wrote."""
@@ -286,7 +286,7 @@ class Log:
         """
         offset = start
         try:
-            with self.path.open("rb") as file:
+            with self._open_to_read() as file:
                 file.seek(start)
                 for raw in file:
                     if not raw.endswith(b"\n"):
@@ -308,7 +308,7 @@ class Log:
         `lines` does."""
         offset = 0
         try:
-            with self.path.open("rb") as file:
+            with self._open_to_read() as file:
                 while block := file.read(BLOCK) + file.readline():
                     if not any(word in block for word in words):
                         offset += len(block)
@@ -349,7 +349,7 @@ class Log:
         """Return the line that starts at a byte offset; None when the file does not reach there any
         more."""
         try:
-            with self.path.open("rb") as file:
+            with self._open_to_read() as file:
                 file.seek(offset)
                 raw = file.readline()
             return _line(offset, raw) if raw.endswith(b"\n") else None
@@ -372,8 +372,13 @@ class Log:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _open_to_read(self) -> IO[bytes]:
+        refuse_odd(self.path)
+        return self.path.open("rb")
+
     def _open(self, mend: bool = True) -> int:
         make_folders(self.path.parent)
+        refuse_odd(self.path)
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         fd = os.open(self.path, flags, mode_in(self.path.parent))
         if mend:
@@ -382,6 +387,8 @@ class Log:
         return fd
 
     def _newer(self, e: BadInput, offset: int) -> BadInput:
+        if e.code == "no-file":
+            return e
         return BadInput(f"{self.path}, byte {offset}: {e.message}", fix=e.fix, code=e.code)
 
 

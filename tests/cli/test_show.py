@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from recreate import models
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.scaffold import Scaffold
 from recreate.api.paths import shipped
 from recreate.api.types import Edit, Evidence
 from recreate.cli import run
 from recreate.viewer.text import reasons
+from tests.storage.test_files import not_waiting
 from tests.toy import LESSON, write_script
 
 pytestmark = pytest.mark.plugin("each")
@@ -279,3 +281,33 @@ def test_who_proposed_is_named_with_its_model_where_that_is_another(
     capsys.readouterr()
     assert run(["show", "runs/one"]) == 0
     assert "optimizer" not in capsys.readouterr().out.partition("attempts")[0]  # it took no part
+
+
+def test_a_run_that_names_no_model_goes_on_with_its_own(
+    say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = "no model is named: using this one"
+    monkeypatch.setattr(models, "default_model", lambda: ("scripted:script.jsonl", found))
+    monkeypatch.delenv("RECREATE_MODEL", raising=False)
+    words = ("--domain", "tests.toy:Toy", "--rounds", "0", "--validation", "6", "--out", "runs/c")
+    code, _, err = say("build", *words, "--models.optimizer", "scripted:script.jsonl")
+    assert (code, found in err) == (0, True), err
+    code, _, err = say("resume", "runs/c")
+    assert code == 0, err
+    assert found not in err
+    assert "settings name no model: it goes on with scripted:script.jsonl" in " ".join(err.split())
+
+
+@pytest.mark.parametrize("name", ["journal.jsonl", "settings.toml", "ledger.jsonl"])
+def test_a_pipe_where_a_file_of_a_run_should_be_is_said_and_not_waited_for(
+    say: Say, built: Path, tmp_path: Path, name: str
+) -> None:
+    run = tmp_path / "a"
+    shutil.copytree(built / "runs/a", run)
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    for words in ("show", "log", "resume", "traces list"):
+        with not_waiting():
+            code, _, err = say(*words.split(), str(run))
+        assert (code, "error:" in err) == (2, True)
+        assert "is a pipe" in err or name == "settings.toml"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import shutil
+import signal
+import socket
 import stat
 import threading
 import time
@@ -385,3 +388,52 @@ def test_a_folder_is_taken_from_everybody_unless_somebody_chose_to_share_it(
     shut_out(folder)
     assert mode(folder) == after
     shut_out(tmp_path / "not there")
+
+
+@contextlib.contextmanager
+def not_waiting() -> Iterator[None]:
+    """Whoever waits in the block for somebody to write into a pipe is woken, and fails."""
+
+    def wake(*_: object) -> None:
+        raise TimeoutError("it waits without end")
+
+    before = signal.signal(signal.SIGALRM, wake)
+    signal.alarm(60)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def make_odd(path: Path, kind: str) -> None:
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(os.path.relpath(path))
+    else:
+        path.symlink_to(kind)
+
+
+ODD = ("pipe", "socket", "/dev/zero", "/dev/null")
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_what_is_no_file_where_a_log_should_be_is_said_and_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_odd(tmp_path / "a.jsonl", kind)
+    log = Log(tmp_path / "a.jsonl")
+    ways: list[Callable[[], object]] = [
+        lambda: list(log.lines()),
+        lambda: list(log.read()),
+        lambda: list(log.having([b"x"])),
+        lambda: log.at(0),
+        lambda: log.append({"a": 1}),
+    ]
+    for way in ways:
+        with not_waiting(), pytest.raises(BadInput, match="is a pipe, a socket or a device"):
+            way()
+    assert not (tmp_path / "a.jsonl").is_file()

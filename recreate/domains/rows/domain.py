@@ -31,7 +31,7 @@ from recreate.domains.rows.definition import (
     load,
     text,
 )
-from recreate.domains.rows.scorers import OWN, RowTask, Scored, Scorer, find_scorer
+from recreate.domains.rows.scorers import OWN, RowTask, Scored, Scorer, find_scorer, split_score
 from recreate.domains.rows.settings import Definition, Wanted
 from recreate.domains.rows.tasks import tasks_of
 from recreate.sandboxes.rootfs import interpreter_mounts
@@ -344,6 +344,7 @@ class RowDomain:
             known, guessed = decide(found, self._wanted)
             known = absolute(known, Path())
         tasks, dealt = tasks_of(self.name, found, known, base)
+        unseen = list_unseen(found, known.columns)
         if self._rows is None and self._function is None and not file.is_file():
             disk.write(file, text(known, self.folder, self._where))
             for note in found.notes:
@@ -356,8 +357,14 @@ class RowDomain:
             self._say(f"{self.name}: {shares}. {kept}")
             if dealt:
                 self._say(dealt)
-            if unseen := list_unseen(found, known.columns):
+            if unseen:
                 self._say(f"no agent is shown the columns {', '.join(unseen)}")
+        right = known.columns.answer or known.columns.gold
+        if unseen and not right and split_score(known.score)[0] == "file":
+            self._say(
+                f"{known.score} may read a right answer in {', '.join(unseen)}; none is known, so"
+                " an edit that carries one would not be found: --answer COLUMN names it"
+            )
         return _RowsRead(known, tasks, base)
 
     def _read_definition(self, file: Path) -> Definition:

@@ -55,17 +55,17 @@ class Batched:
         """The object that `--json` prints."""
         found: JsonDict = {"run": str(self.run), "cells": [cell.row() for cell in self.cells]}
         found |= {"test_openings": self.openings, "differences": list(self.differences)}
-        ended = (
-            "done"
-            if self.error is None
-            else "budget"
-            if isinstance(self.error, OutOfBudget)
-            else "stopped"
-        )
+        ended = _ending_of(self.error)
         found |= {"status": ended, "stopped": list(self.stopped)}
         return found | (
             self.error.record() if self.error is not None and ended == "stopped" else {}
         )
+
+
+def _ending_of(error: RecreateError | None) -> str:
+    if error is None:
+        return "done"
+    return "budget" if isinstance(error, OutOfBudget) else "stopped"
 
 
 def measure_all(
@@ -104,6 +104,7 @@ def measure_all(
         results = [cell.result(scores) for cell in cells]
         domains = {own.domain.name: own for own in opened.values()}
         openings = sum(map(count_openings, domains.values()))
+        session.journal.add("end", status=_ending_of(error))
     stopped = [
         f"{cell.name}: {len(result.scores) - result.set_aside} of {len(own)} attempts graded"
         + (f", {result.set_aside} excluded" if result.set_aside else "")

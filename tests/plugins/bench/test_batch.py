@@ -438,6 +438,25 @@ def test_what_goes_on_writes_the_files_that_it_was_begun_with(go: Go, workspace:
     assert not (workspace / "runs/y/results.jsonl").exists()
 
 
+def test_a_bench_that_died_is_stopped_and_says_how_it_goes_on(
+    go: Go, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert go(*TWO, "--tasks", "0:2", "--out", "runs/x")[0] == 0
+    assert cli(["show", "runs/x"]) == 0
+    assert "runs/x (done)" in capsys.readouterr().out
+    journal = workspace / "runs/x/journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(line for line in lines if b'"kind":"end"' not in line))
+    assert cli(["show", "runs/x"]) == 0
+    said = capsys.readouterr()
+    assert "runs/x (stopped)" in said.out
+    assert "recreate bench runs/x goes on" in said.err
+    assert cli(["bench", "runs/x"]) == 0
+    capsys.readouterr()
+    assert cli(["show", "runs/x"]) == 0
+    assert "runs/x (done)" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_show_and_the_page_say_what_the_table_of_a_bench_said(
     go: Go, workspace: Path, capsys: pytest.CaptureFixture[str]
@@ -736,8 +755,8 @@ def test_of_a_model_that_is_out_graded_and_excluded_attempts_are_told_apart(
     assert cli(["show", "runs/x"]) == 0
     said = capsys.readouterr().out
     assert f"{8 + graded} validation" in said
-    assert f", {len(excluded)} excluded (infrastructure failure)" in said
-    assert said.count("\nexcluded (infrastructure failure): ") == len(excluded)
+    assert f", {len(excluded)} excluded (not graded)" in said
+    assert said.count("\nexcluded (not graded): ") == len(excluded)
 
 
 @pytest.mark.parametrize(

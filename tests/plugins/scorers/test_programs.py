@@ -140,3 +140,17 @@ def test_another_text_of_the_scorer_is_another_grader(workspace: Path) -> None:
     (workspace / "score.py").write_text(SCORERS.replace("strip()", "lower()"))
     rows = [{"question": f"{n}?", "answer": f"word {n}"} for n in range(3)]
     assert opened(workspace, rows, "", "right").grader != before
+
+
+def test_rows_whose_right_answer_is_not_named_say_that_edits_are_not_scanned_for_it(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workspace / "score.py").write_text(SCORERS)
+    (workspace / "a.jsonl").write_text('{"question": "Which?", "tag7": "this"}\n' * 2)
+    named = {"score": "score.py:right", "data": "a.jsonl"}
+    for columns in ({}, {"answer": "tag7"}):
+        RowDomain("a", **named, columns=columns).tasks()
+        said = "score.py:right may read a right answer in tag7; none is known" in " ".join(
+            capsys.readouterr().err.split()
+        )
+        assert said == (not columns)
