@@ -21,7 +21,7 @@ SEEDS = sorted(
         if "in examples %}" in file.read_text()
     }
 )
-BLOCK = re.compile(r"\{% if examples %\}.*?\{% endfor %\}\n[^{]*\{% endif %\}\n?", re.DOTALL)
+BLOCK = re.compile(r"\{% if examples %\}(?:.*?\{% endfor %\}\n)?[^{]*\{% endif %\}\n?", re.DOTALL)
 CASES: list[dict[str, Any]] = [
     {"native": native, "lessons": [{"id": "a", "title": "T", "body": "B"}] * count}
     for native in (True, False)

@@ -8,10 +8,10 @@ but the agent's own.
 
 Inferred: which train tasks score is drawn before anything is known of them, and what is of their
 groups is no candidate: examples come from the others, and so agent and sets are compared on the
-same tasks, none of which was chosen by how the agent did there. Sets race: a third of the tasks, of
-the better half another third, of the better half of these the rest; one that could not do better
-than the agent if it solved all that is left goes out at once. A set takes the place of the examples
-that the agent has.
+same tasks, none of which was chosen by how the agent did there, nor is an example of it. Sets race:
+a third of the tasks, of the better half another third, of the better half of these the rest; one
+that could not do better than the agent if it solved all that is left goes out at once. A set takes
+the place of the examples that the agent has.
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ class Demos:
             return []
         order = sorted(self.context.tasks, key=lambda id: digest([self.settings.seed, id]))
         count = self.count_scored(len(order) // 2)
-        parent = self.attempt(scaffold, order[:count])
+        shown = (self.context.get(id) for example in scaffold.examples for id in example.born_of)
+        carried = {e.group for e in shown if e is not None}
+        parent = [e for e in self.attempt(scaffold, order[:count]) if e.group not in carried]
         scores = {e.task: e.grade.score for e in parent}
         if not scores or min(scores.values()) == 1:
             self.context.note("demos: the agent solves all train tasks that would score sets")

@@ -20,7 +20,8 @@ from recreate.builder.estimate import proposal
 from recreate.builder.loop import BuildResult, build
 from recreate.memory.store import ExperienceStore
 from recreate.models.pricing import FREE
-from recreate.plugins.methods.demos import make_example, tell_attempt
+from recreate.optimizers.context import OptimizerContext
+from recreate.plugins.methods.demos import Demos, make_example, tell_attempt
 from recreate.runs import settings
 from recreate.runs.reader import Run
 from recreate.runs.session import Parts, open_session
@@ -359,6 +360,33 @@ def test_where_the_agent_has_no_success_right_answers_are_shown_if_the_domain_le
 def test_a_setting_that_it_does_not_have_is_refused_by_name(workspace: Path) -> None:
     with pytest.raises(BadInput, match=r"has no setting optimizer_settings\.speed"):
         Built(workspace, optimizer_settings=["speed=1"])
+
+
+def test_what_the_agent_has_an_example_of_already_scores_no_set() -> None:
+    tried = dict[str, set[str]]()
+
+    def evaluate(child: Scaffold, tasks: Sequence[str]) -> list[Experience]:
+        tried.setdefault(child.digest, set()).update(tasks)
+        return [experience(int(task[1:]), child.digest != carrying.digest) for task in tasks]
+
+    body = "# One\n\nTask: one\n\nReply: done\n\nborn_of: e{}\n"
+    examples = {f"examples/{n}.md": body.format(n) for n in (0, 1, 2)}
+    carrying = with_toml("", **examples)
+    context = OptimizerContext(
+        ask=None,  # type: ignore[arg-type]
+        recall=lambda query, k, filters: [],
+        get=lambda id: experience(int(id[1:])),
+        validate=lambda scaffold, edits: [],
+        tasks=[f"t{n}" for n in range(8)],
+        evaluate=evaluate,
+        gold=lambda e: f"answer {e.id}",
+    )
+    edits = Demos(context).propose(carrying, [])
+    assert edits
+    mine = tried.pop(carrying.digest)
+    assert mine & {"t0", "t1", "t2"}
+    assert tried
+    assert not {"t0", "t1", "t2"} & set[str]().union(*tried.values())
 
 
 # ------------------------------------------------------------------------------- what is shown
