@@ -351,11 +351,11 @@ def attempted(kind: Kind) -> list[Experience]:
 
 
 def grow(
-    name: str, workspace: Path, optimizer: Model, without: Sequence[Source] = (), **flags: Any
+    name: str, workspace: Path, reader: Model, without: Sequence[Source] = (), **flags: Any
 ) -> BuildResult:
     """A build on the domain of a kind, in workspace/runs/NAME."""
     kind = KINDS[name]
-    parts = Parts(domain=Planted(kind), model=Worker(kind), optimizer_model=optimizer)
+    parts = Parts(domain=Planted(kind), model=Worker(kind), optimizer_model=reader)
     flags = {
         "domain": "planted",
         "optimizer": "recreate",
