@@ -94,7 +94,7 @@ def run_build(
 ) -> None:
     """Build, or go on with a build, and say what came of it. again: it goes on."""
     from recreate.builder import sdk
-    from recreate.viewer import facts, html, markdown
+    from recreate.viewer import facts, html
 
     with open_with_screen(settings, where, folder, resume=again, command="build") as session:
         built = sdk.improve(session, where, review=_find_reviewer(session, review))
@@ -104,7 +104,7 @@ def run_build(
     answer(
         as_json,
         made.record,
-        markdown.verdict_text(made.verdict),
+        facts.verdict_text(made.verdict),
         made.record["provenance"],
         f"agent: {agent}   report: {here(folder / 'report.md')}, to look at:"
         f" {here(folder / html.FILE)}",

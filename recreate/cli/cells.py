@@ -82,7 +82,7 @@ def tell_cell(cell: BenchResult) -> str:
 def tell_difference(who: str, difference: JsonMap) -> str:
     """Return a verdict on one cell beside another in a line, by kinds of tasks where there are
     several."""
-    from recreate.viewer.markdown import verdict_text
+    from recreate.viewer.facts import verdict_text
 
     won = difference.get("won")
     counts = "" if won is None else f"; {won} attempts won, {difference['lost']} lost"

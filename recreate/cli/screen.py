@@ -185,7 +185,8 @@ class Screen:
 
     def _tell(self, event: str, facts: JsonMap) -> Iterator[str]:
         """Yield the lines of an event that is more than a template."""
-        from recreate.viewer.markdown import study_text, verdict_text
+        from recreate.viewer.facts import verdict_text
+        from recreate.viewer.markdown import study_text
         from recreate.viewer.text import reasons
 
         match event:

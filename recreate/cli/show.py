@@ -37,7 +37,8 @@ def log(run: RunName = "last", as_json: Json = False) -> None:
     Example: recreate log last
     """
     from recreate.api.types import Revision
-    from recreate.viewer.markdown import revision_record, verdict_text
+    from recreate.viewer.facts import verdict_text
+    from recreate.viewer.markdown import revision_record
 
     found = open_run(run)
     count = 0
@@ -236,8 +237,8 @@ class _ShownRun:
 
 def _fill(template: str, **values: Any) -> str:
     """Return a text of a template of this room."""
+    from recreate.viewer.facts import verdict_text
     from recreate.viewer.html import fill
-    from recreate.viewer.markdown import verdict_text
 
     words = {"verdict_text": verdict_text, "reasons": reasons, "proposer": proposer, "fate": _fate}
     text = fill(template, HERE, EXCLUDED=EXCLUDED, repr=repr, **words, **values)

@@ -17,7 +17,7 @@ from recreate.api.errors import BadInput
 from recreate.api.plugins import names
 from recreate.api.registry import find
 from recreate.api.shapes import JsonDict
-from recreate.api.types import Change, Lesson, Revision, Study, Usage, Verdict
+from recreate.api.types import Change, GateClaim, Lesson, Revision, Study, Usage, Verdict
 from recreate.lessons import draws
 from recreate.lessons.context import offered_ids
 from recreate.runs.budget import Spend
@@ -383,6 +383,39 @@ def range_text(verdict: Verdict) -> str:
     if verdict.lo is None or verdict.hi is None:
         return ""
     return f" [{signed(verdict.lo)}, {signed(verdict.hi)}]"
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """Return a verdict in one line."""
+    if verdict.diff is None or verdict.before is None or verdict.after is None:
+        return f"{verdict.verdict}: {verdict.reason}"
+    if verdict.claim is not None:
+        return claim_text(verdict, verdict.claim)
+    if verdict.step:
+        scores = f"{verdict.before:.3f} -> {verdict.after:.3f} on {count(verdict.tasks, 'task')}"
+        return f"{stand_text(verdict)}: {scores}; {verdict.reason}"
+    interval = range_text(verdict)
+    p = f", p = {verdict.p:.3f}" if verdict.p is not None else ""
+    return (
+        f"{verdict.verdict}: {verdict.before:.3f} -> {verdict.after:.3f}, difference"
+        f" {signed(verdict.diff)}{interval} over {verdict.tasks} tasks x {verdict.repeats}{p}"
+        + (f"; {verdict.reason}" if verdict.reason else "")
+    )
+
+
+def claim_text(verdict: Verdict, claim: GateClaim) -> str:
+    """Return what a build claims, in one line."""
+    if verdict.before == verdict.after and not claim.looks:
+        score = "" if "the score is" in verdict.reason else f"the score is {verdict.before:.3f}; "
+        return f"{CLAIMS[claim.word]}: {score}{verdict.reason}"
+    attempts = count(verdict.repeats, "attempt")
+    parts = [f"{verdict.before:.3f} -> {verdict.after:.3f}"]
+    if claim.anew is not None:
+        parts.append(f"{signed(claim.anew)} in the attempts that chose nothing")
+    parts.append(f"{claim.won} won, {claim.lost} lost of {verdict.tasks} tasks x {attempts}")
+    return f"{CLAIMS[claim.word]}: {', '.join(parts)}" + (
+        f"; {verdict.reason}" if verdict.reason else ""
+    )
 
 
 def explain_fate(revision: Revision) -> str:

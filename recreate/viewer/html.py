@@ -46,7 +46,15 @@ from recreate.viewer.charts import (
     list_flips,
     name_outcome,
 )
-from recreate.viewer.facts import CLAIMS, REHEARSED, RunFacts, count, explain_fate, name_fate
+from recreate.viewer.facts import (
+    CLAIMS,
+    REHEARSED,
+    RunFacts,
+    count,
+    explain_fate,
+    name_fate,
+    verdict_text,
+)
 from recreate.viewer.text import FileDiff, cut, read_diff, signed, visible
 from recreate.viewer.traces import Room, citations, read_traces, show_studies
 
@@ -323,8 +331,6 @@ def environment(folder: Path = HERE, kind: str = "html") -> Any:
     escaped. folder: of a plug-in, whose templates stand beside those of this room. kind: the suffix
     of the templates' files; `jinja` for other texts than pages."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
-
-    from recreate.viewer.markdown import verdict_text
 
     environment = Environment(
         loader=FunctionLoader(lambda name: read_text(f"{name}.{kind}", folder)),

@@ -6,8 +6,7 @@ import pytest
 
 from recreate.agents.history import describe
 from recreate.api.types import Edit, Revision, Verdict
-from recreate.viewer.facts import explain_fate, tell_fate
-from recreate.viewer.markdown import verdict_text
+from recreate.viewer.facts import explain_fate, tell_fate, verdict_text
 from recreate.viewer.text import signed
 
 STEP = Verdict(

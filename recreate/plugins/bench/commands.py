@@ -279,7 +279,7 @@ def judge(
     """
     from recreate.api.types import Decision
     from recreate.plugins.bench.judging import judge_files
-    from recreate.viewer.markdown import verdict_text
+    from recreate.viewer.facts import verdict_text
 
     if fail_unless:
         one_of("fail-unless", fail_unless, get_args(Decision))

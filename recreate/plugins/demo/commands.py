@@ -39,7 +39,7 @@ def demo(
     Example: recreate demo
     """
     from recreate.plugins.demo import demo as recorded
-    from recreate.viewer import html, markdown
+    from recreate.viewer import facts, html
 
     begun = time.monotonic()
     tell = _Teller()
@@ -71,7 +71,7 @@ def demo(
     answer(
         as_json,
         record,
-        f"\n{markdown.verdict_text(built.verdict)}",
+        f"\n{facts.verdict_text(built.verdict)}",
         f"{built.record['provenance']}; again: recreate demo",
         f"{seconds:g} seconds, {record['calls']} calls replayed, $0 paid. The agent: {built.path}",
         f"What happened, attempt by attempt: {page}",

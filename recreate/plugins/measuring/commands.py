@@ -245,7 +245,7 @@ def _pruned(
     """What the gate says of the agent without what it would drop: (the record, the lines)."""
     from recreate.builder.sdk import deliver
     from recreate.plugins.measuring.pruned import judge_candidate
-    from recreate.viewer.markdown import verdict_text
+    from recreate.viewer.facts import verdict_text
 
     off = [n for n, part in enumerate(found.parts) if part.dropped]
     if not off:
@@ -300,7 +300,7 @@ def blame(
     Example: recreate blame scaffolds/swe/tools/localize.py:12
     """
     from recreate.plugins.measuring.blame import read_blame
-    from recreate.viewer.markdown import verdict_text
+    from recreate.viewer.facts import verdict_text
 
     lines = read_blame(file, workspace())
     one = len(lines) == 1

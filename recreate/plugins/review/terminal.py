@@ -181,7 +181,7 @@ def describe(
     from recreate.agents.trajectory import tell_step
     from recreate.memory.store import ExperienceStore
     from recreate.runs.attempts import read_experience
-    from recreate.viewer.markdown import verdict_text
+    from recreate.viewer.facts import verdict_text
 
     lines = [
         f"candidate {revision.id}, round {revision.round + 1}, would be kept",
