@@ -399,3 +399,57 @@ def test_an_attempt_that_its_folder_lost_comes_back_from_memory(
 
 def test_a_folder_without_an_end_is_no_attempt(tmp_path: Path) -> None:
     assert read_experience(tmp_path) is None
+
+
+# what is read of a run for an attempt
+
+
+@pytest.mark.parametrize(
+    ("told", "cause"),
+    [
+        ({}, "a cause"),
+        ({"foreign": False}, ""),
+        ({"cell": "x"}, ""),
+        ({"replay": object()}, ""),
+        ({"records": [{}]}, ""),
+    ],
+)
+def test_only_the_first_that_a_program_does_in_a_run_of_its_own_is_held_back(
+    monkeypatch: pytest.MonkeyPatch, told: dict[str, Any], cause: str
+) -> None:
+    kind = SimpleNamespace(failure=lambda trace: ("a cause", "words"))
+    monkeypatch.setattr(attempts, "open_kind", lambda action: kind)
+    session: Any = SimpleNamespace(
+        replay=told.get("replay"),
+        journal=SimpleNamespace(records=lambda name: iter(told.get("records", []))),
+    )
+    agent = SimpleNamespace(foreign=told.get("foreign", True), action="command")
+    scaffold: Any = SimpleNamespace(agent=agent)
+    begun = Work(session, scaffold, cast(Any, None), 0, cell=told.get("cell", ""))
+    found = attempts._failure_of(begun, cast(Any, SimpleNamespace(trace=None)))
+    assert found == ((cause, "words") if cause else ("", ""))
+
+
+@pytest.mark.parametrize(
+    ("forced", "propensities", "tells"),
+    [(False, {}, True), (True, {}, False), (False, {"a": 0.5}, False)],
+)
+def test_an_agent_is_told_lessons_but_where_it_is_tried_what_one_is_worth(
+    forced: bool, propensities: dict[str, float], tells: bool
+) -> None:
+    told: Any = SimpleNamespace(forced=forced, propensities=propensities)
+    assert attempts._tells_lessons(told) is tells
+    assert attempts._tells_lessons(None)
+
+
+def test_attempts_that_a_budget_has_not_counted_yet_are_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def key(session: Any, scaffold: Any, task: str, repeat: int, offers: Any) -> tuple[str, None]:
+        return f"{task}{repeat}", None
+
+    monkeypatch.setattr(attempts, "_key_or_fault", key)
+    session: Any = SimpleNamespace(ledger=SimpleNamespace(has_begun={"a0", "b1"}.__contains__))
+    tasks: Any = ["a", "b", "c"]
+    assert attempts.count_new(session, cast(Any, None), tasks, range(2)) == 4
+    assert attempts.count_new(session, cast(Any, None), tasks) == 2

@@ -203,8 +203,6 @@ class Side:
                 return self._class(first, told[2], told[3])
             if kind == "o":
                 return self._show_far(first, told[2])
-        except Gone:
-            raise
         except Exception:
             raise Gone from None
         raise Gone
@@ -237,8 +235,6 @@ class Side:
             base, kind, args = told
             found = self.get(kind) if kind else getattr(builtins, base)
             values = [self.get(each) for each in args]
-        except Gone:
-            raise
         except Exception:
             raise Gone from None
         if not (isinstance(found, type) and issubclass(found, Exception)) or issubclass(
