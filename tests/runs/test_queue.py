@@ -183,7 +183,8 @@ def test_how_an_attempt_ended_is_a_word(passed: bool, ending: str, limit: str, w
     assert how(passed, ending, limit) == word
     score = Score("a", "t", 0, 1.0 if passed else 0.0, passed, ending, limit)
     assert score.how == word
-    assert Score("a", "t", 0, None, ending="error").how == "excluded"
+    aside = Score("a", "t", 0, None, ending="error")
+    assert (aside.how, aside.passed, aside.reused) == ("excluded", False, False)
 
 
 # what stops a run
