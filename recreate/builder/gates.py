@@ -23,7 +23,16 @@ from recreate.builder.learning import Learning
 from recreate.builder.measure import find_attempted
 from recreate.builder.selection import strata
 from recreate.runs import search
-from recreate.runs.attempts import Place, Score, Work, count_new, read_ended, run_attempts
+from recreate.runs.attempts import (
+    SCORES,
+    Place,
+    Score,
+    Work,
+    count_new,
+    read_ended,
+    run_attempts,
+    score_of,
+)
 from recreate.runs.gate import (
     Scores,
     interval,
@@ -32,7 +41,7 @@ from recreate.runs.gate import (
     saving,
     unjudged,
 )
-from recreate.runs.reader import Run, read_taken, taken_record, tell_taken
+from recreate.runs.reader import Run, tell_taken
 from recreate.runs.search import Conclusion
 from recreate.runs.session import Session
 from recreate.runs.settings import Gate, Settings
@@ -181,22 +190,26 @@ class Judge:
         each = ((task, repeat) for task in self.validation for repeat in repeats)
         work = [Work(session, self.seed, *at, "validation", offers=offers) for at in each]
         found = find_attempted(session, work, judged=False)
-        rows = [taken_record(known, each.repeat, run) for _, each, known, run in found]
+        about = {"split": "validation", "scaffold": self.seed.digest}
+        rows = [
+            {**SCORES.dump_python(score_of(known, each), mode="json"), **about, "run": run}
+            for _, each, known, run in found
+        ]
         if session.replay is None and not settings.record:
             session.journal.add("taken", of=len(work), attempts=rows)
         if told := tell_taken(rows, len(work)):
             session.say("note", {"text": told})
 
     @cached_property
-    def taken(self) -> dict[Place, Score]:
+    def taken_scores(self) -> dict[Place, Score]:
         """The seed's scores that the search takes of other runs."""
-        rows = Run(self.session.folder).taken()
-        return {("", r["task"], r["repeat"]): read_taken(r) for r in rows}
+        rows = map(SCORES.validate_python, Run(self.session.folder).taken_attempts())
+        return {("", each.task, each.repeat): each for each in rows}
 
     def attempt(self, scaffold: Scaffold) -> list[Score]:
         """Return the validation scores by which an agent is searched for: run once, read back ever
         after."""
-        known = self.taken if scaffold.digest == self.seed.digest else {}
+        known = self.taken_scores if scaffold.digest == self.seed.digest else {}
         return self._attempt(scaffold, self.session.settings.repeats, known=known)
 
     def _attempt(

@@ -24,7 +24,7 @@ from recreate.builder.selection import Rater, draw_tasks, pass_rate, rates_of
 from recreate.memory.store import ExperienceStore
 from recreate.runs.gate import MIN_TASKS
 from recreate.runs.opening import OpenedModels, open_backend
-from recreate.runs.reader import Run, taken_record
+from recreate.runs.reader import Run
 from recreate.runs.settings import Settings
 from recreate.runs.terms import spread_of
 
@@ -94,29 +94,30 @@ def read_taken(
     seed: Scaffold,
     model: str,
 ) -> list[JsonDict]:
-    """Return the attempts at the seed that a build would take of other runs, as its journal would
-    have them; none where only the build itself can tell."""
+    """Return the run and the usage of each attempt at the seed that a build would take of other
+    runs; none where only the build itself can tell."""
     agent = seed.agent
     offered = agent.memory.recall or (agent.memory.tokens and settings.memory.policy != "none")
     if offered or agent.action == "tools" or hasattr(domain, "image") or settings.cache:
         return []
     if not takes(settings) or settings.record or settings.replay:
         return []
-    keys = {
+    sandbox = open_backend(settings).name
+    keys = [
         attempt_key(
             seed,
             task,
             model=model,
-            sandbox=open_backend(settings).name,
+            sandbox=sandbox,
             grader=extras(domain).grader or domain.name,
             repeat=repeat,
-        ): repeat
+        )
         for task in draw_tasks(validation, settings.seed, "validation", settings.validation)
         for repeat in range(settings.repeats)
-    }
+    ]
     before = list_attempted(where, settings, judged=False)
     return [
-        taken_record(known, keys[key], before[key].parents[1].name)
+        {"run": before[key].parents[1].name, "usage": known.trace.usage}
         for key, known in read_attempted(where, before, keys, {seed.digest})
         if known.split == "validation"
     ]

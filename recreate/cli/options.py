@@ -91,7 +91,7 @@ HELP = {
         "The agent to start from, a folder or a name; `create`: the optimizer writes it; default:"
         " the domain's own, else a seed agent that ships."
     ),
-    "fresh": "Attempt the seed anew where a run in runs/ has attempts at it.",
+    "fresh": "Attempt the seed agent anew, also where a run in runs/ has attempts at it.",
     "sandbox": "bwrap, unshare, docker, podman or none; default: the best that works.",
     "price": "IN,OUT in USD per million tokens, for a model whose price is unknown.",
     "budget": (

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from recreate.agents.attempt import attempt, attempt_key
 from recreate.agents.functions import function_name
@@ -103,6 +103,10 @@ class Score:
         """How it ended, in a word: passed | failed (it handed in) | limit NAME | error NAME |
         excluded."""
         return "excluded" if self.score is None else how(self.passed, self.ending, self.limit)
+
+
+SCORES = TypeAdapter(Score)
+"""Makes records of scores, and scores of these."""
 
 
 def how(passed: bool, ending: str, limit: str = "") -> str:
@@ -329,7 +333,7 @@ def _attempt(work: Work, outage: _Outage) -> Score:
             whole = read_experience(folder) or known
             known = note_end(session, whole, folder, work.phase, in_memory=work.in_memory)
         session.journal.forget(key)
-        return _score(known, work, reused=True)
+        return score_of(known, work)
     session.ledger.begin(key)
     return _attempt_anew(work, key, folder, outage)
 
@@ -355,7 +359,7 @@ def _attempt_anew(work: Work, key: str, folder: Path, outage: _Outage) -> Score:
                 return _set_aside(work, key, outage, e)
         else:
             outage.reset()
-            return _score(_settle(work, experience, folder, outage.beginning), work)
+            return score_of(_settle(work, experience, folder, outage.beginning), work, reused=False)
     raise AssertionError("unreachable")
 
 
@@ -734,7 +738,8 @@ def read_ended(session: Session, id: str, *, steps: bool = True) -> Experience |
     return Experience.model_validate(whole)
 
 
-def _score(experience: Experience, work: Work, *, reused: bool = False) -> Score:
+def score_of(experience: Experience, work: Work, *, reused: bool = True) -> Score:
+    """Return an attempt's score. reused: it was not made now."""
     return Score(
         attempt=experience.id,
         task=work.task.id,

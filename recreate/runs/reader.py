@@ -18,7 +18,6 @@ from recreate.agents.scaffold import Scaffold, load
 from recreate.api.errors import BadInput
 from recreate.api.paths import shipped, short
 from recreate.api.registry import find
-from recreate.api.shapes import JsonDict
 from recreate.api.types import Experience, Revision, Saving, Study, Usage, Verdict
 from recreate.runs.attempts import Score, read_experience
 from recreate.runs.budget import LINES, Spend, unwritten
@@ -167,7 +166,7 @@ class Run:
             return ended
         return call_cheaper(ended.verdict, self.current, cheaper[self.current], gate.margin)
 
-    def taken(self) -> list[dict[str, Any]]:
+    def taken_attempts(self) -> list[dict[str, Any]]:
         """Return the seed's attempts of other runs that the search goes by: each as its
         `experience` record has it, its `run` and its `usage`."""
         return [each for record in self.records("taken") for each in record["attempts"]]
@@ -176,7 +175,7 @@ class Run:
     def tell_taken(self) -> str:
         """Return what was taken of other runs, in words; '' for nothing."""
         found = next(self.records("taken"), {"of": 0})
-        return tell_taken(self.taken(), found["of"])
+        return tell_taken(self.taken_attempts(), found["of"])
 
     def _validation_scores(
         self, *agents: str, taken: Sequence[Mapping[str, Any]] = ()
@@ -200,7 +199,7 @@ class Run:
         searched = self.conclude() if before == self.began_from else Conclusion("", None)
         if searched.verdict is not None and after in (before, searched.agent):
             return searched.verdict
-        sides = self._validation_scores(before, after, taken=self.taken())
+        sides = self._validation_scores(before, after, taken=self.taken_attempts())
         if not all(sides.values()):
             return None
         gate, seed = self.settings.gate, self.settings.seed
@@ -371,33 +370,6 @@ class Run:
                 f"attempt {found[0]} has not ended", fix="recreate resume ends it", code="not-ended"
             )
         return experience
-
-
-def taken_record(known: Experience, repeat: int, run: str) -> JsonDict:
-    """Return an attempt of another run as the journal has it."""
-    return {
-        "attempt": known.id,
-        "task": known.task,
-        "split": known.split,
-        "passed": known.grade.passed,
-        "repeat": repeat,
-        "scaffold": known.digest,
-        "score": known.grade.score,
-        "ending": known.trace.ending,
-        "run": run,
-        "usage": known.trace.usage.model_dump(mode="json"),
-    }
-
-
-def read_taken(row: Mapping[str, Any]) -> Score:
-    """Return the score of such a record."""
-    return Score(
-        *(row["attempt"], row["task"], row["repeat"], row["score"]),
-        passed=row["passed"],
-        ending=row["ending"],
-        usage=Usage.model_validate(row["usage"]),
-        reused=True,
-    )
 
 
 def tell_taken(attempts: Sequence[Mapping[str, Any]], of: int) -> str:

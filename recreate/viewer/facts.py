@@ -216,7 +216,7 @@ class RunFacts:
     def scores(self) -> Scores:
         """Validation scores by agent, by the journal."""
         scores: dict[str, dict[tuple[str, int], float]] = {}
-        for record in (*self.run.taken(), *self.run.records("experience")):
+        for record in (*self.run.taken_attempts(), *self.run.records("experience")):
             if record["split"] == "validation":
                 place = record["task"], record["repeat"]
                 scores.setdefault(record["scaffold"], {})[place] = record["score"]

@@ -91,7 +91,7 @@ def seed_attempts(outcome: sdk.Outcome) -> set[str]:
 
 
 def taken(run: Path) -> list[dict[str, Any]]:
-    return Run(run).taken()
+    return Run(run).taken_attempts()
 
 
 def test_a_second_build_that_keeps_nothing_asks_nothing_for_its_seed(workspace: Path) -> None:

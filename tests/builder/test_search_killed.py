@@ -173,7 +173,7 @@ def test_one_whose_search_goes_by_another_runs_attempts_may_be_killed_at_each_re
     solved = (20, 15, 20)
     Built(workspace, "earlier", solved, validation=5)
     whole = Built(workspace, "whole", solved, validation=5, fresh=False)
-    assert len(whole.run.taken()) == 5
+    assert len(whole.run.taken_attempts()) == 5
     assert whole.claim == ("likely", 1)
     ats = range(len(whole.asked))
     kill_and_go_on(workspace, whole, solved, ats, validation=5, fresh=False)

@@ -200,7 +200,7 @@ def test_a_plan_takes_studies_and_the_seeds_score_from_what_was_measured_here(
         folder = workspace / "runs/a/studies" / str(number)
         folder.mkdir(parents=True)
         (folder / "study.json").write_text(Study(id=str(number), usage=usage).model_dump_json())
-    plan = printed(capsys, "plan", *flags)
+    plan = printed(capsys, "plan", *flags, "--fresh")
     assert "studies: the middle half of 3 studies made here before" in plan["assumes"]
     # the high end has rehearsals besides, a candidate's attempts at all eight tasks, and further
     # attempts by both at the end
