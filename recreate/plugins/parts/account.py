@@ -67,10 +67,10 @@ def count_parts(
     folder: Path, parent: str, id: str, attempts: tuple[str, ...]
 ) -> tuple[PartTally, ...]:
     """Return what became of each part of a revision in these attempts."""
-    run = Run(folder)
     pair = read_pair(folder, parent, id)
     if pair is None:
         return ()
+    run = Run(folder)
     tallies = tuple(PartTally(part, pair[1].agent) for part in list_changed(*pair))
     for attempt in attempts:
         with suppress(BadInput):  # a damaged attempt says nothing
@@ -81,10 +81,12 @@ def count_parts(
 
 
 def read_pair(folder: Path, parent: str, id: str) -> tuple[Scaffold, Scaffold] | None:
-    """Return the parent's files and the revision's; None where the lineage has lost them."""
+    """Return the parent's files and the revision's; None where the lineage has lost them, and where
+    an agent.toml of before cannot be read here."""
     history = History(folder / "scaffold.git")
     with suppress(BadInput, Fault):
-        return history.read(parent), history.read(id)
+        pair = history.read(parent), history.read(id)
+        return pair if all(each.agent for each in pair) else None
     return None
 
 
