@@ -201,6 +201,7 @@ class Proposals:
             backend=self.session.backend,
             play=self.play,
             gold=self.gold,
+            stop=self.session.calls.stop,
             lessons=tuple(self.retrieval.lessons.values()) if self.retrieval else (),
             tasks=tuple(id for id in ours if id in self.train),
             evaluate=self.evaluate,

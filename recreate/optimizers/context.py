@@ -3,6 +3,7 @@ tried before."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +56,7 @@ class OptimizerContext:
                 has no such task any more
     gold        the right answer of an experience's task; '' where the domain has none to show
     lessons     what memory teaches of the domain, as the run's agents are offered it
+    stop        set when the run is being stopped: who waits for long looks at it
     tasks       ids of the run's train tasks, those of the batch among them: what `evaluate` takes
     evaluate    (candidate, ids of train tasks) -> one experience a task, in their order: scores and
                 trajectories. Paid attempts, in the run folder, found again by `get`; one that was
@@ -87,6 +89,7 @@ class OptimizerContext:
     play: Callable[[Scaffold, Experience, AskAgent], Experience] | None = None
     gold: Callable[[Experience], str] = field(default=lambda experience: "")
     lessons: Sequence[Lesson] = ()
+    stop: threading.Event | None = None
     tasks: Sequence[str] = ()
     evaluate: Callable[[Scaffold, Sequence[str]], list[Experience]] = field(
         default=lambda candidate, tasks: []

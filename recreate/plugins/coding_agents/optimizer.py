@@ -161,7 +161,7 @@ class CodingAgentOptimizer(Workbench):
         if self.agent.files:
             sandbox.run(f"cd .home && {fill} {' '.join(self.agent.files)}")
         command = ["python3", "-I", "-S", ".launcher.py", json.dumps(told)]
-        return sandbox.run(command, timeout=self.settings.minutes * 60)
+        return room.run(sandbox, command, self.settings.minutes * 60)
 
 
 class GatewayTalk:

@@ -24,10 +24,16 @@ def edit_file(path: str, before: str | None, after: str | None) -> Edit:
     last = min(_count_same(old[::-1], new[::-1]), min(len(old), len(new)) - first)
     while first or last:
         part = "".join(old[first : len(old) - last])
-        if part and before.count(part) == 1 and (first, last) != (0, len(old)):
+        if part and stands_once(part, before) and (first, last) != (0, len(old)):
             return Edit(path=path, old=part, new="".join(new[first : len(new) - last]))
         first, last = max(0, first - 1), max(0, last - 1)
     return Edit(path=path, old=before, new=after)
+
+
+def stands_once(part: str, text: str) -> bool:
+    """Return whether a text has a part at one place, places that overlap counted."""
+    first = text.find(part)
+    return first >= 0 and text.find(part, first + 1) < 0
 
 
 def _count_same(a: list[str], b: list[str]) -> int:

@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.template import filled
-from recreate.api.errors import BadInput, Fault
+from recreate.api.errors import BadInput, Fault, Interrupted
 from recreate.api.ports import Limits, Sandbox, SandboxBackend
 from recreate.api.shapes import JsonDict
-from recreate.api.types import Experience, Message, Study
+from recreate.api.types import Experience, Message, Output, Study
 from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.investigator.conversation import Talk, Tool, Wrong, text
 from recreate.optimizers.investigator.study import read_study, save_study
 from recreate.plugins.workbench.desk import FolderDesk
 from recreate.plugins.workbench.door import Door
+from recreate.plugins.workbench.edits import stands_once
 from recreate.plugins.workbench.folder import PROMPTS, list_files, write_folder
 from recreate.storage.log import Log
 from recreate.storage.redact import redact
@@ -96,11 +98,31 @@ class Workroom:
             with contextlib.closing(Log(file)) as log:
                 log.append({"step": 0, "action": action, "output": output, "status": status})
 
+    def run(self, sandbox: Sandbox, command: str | Sequence[str], seconds: float) -> Output:
+        """Run a command that may take long. When the run is stopped meanwhile, what runs is ended,
+        and Interrupted is raised."""
+        stop = self.context.stop or threading.Event()
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(0.5):
+                if stop.is_set():
+                    sandbox.close()
+                    return
+
+        threading.Thread(target=watch, name="stopping", daemon=True).start()
+        try:
+            return sandbox.run(command, timeout=seconds)
+        finally:
+            over.set()
+            if stop.is_set():
+                raise Interrupted("stopped")
+
     def shell(self, command: str) -> str:
         """Run a command in the folder; return what it printed. Raises what stops the run."""
         waits = any(word in command for word in WAITS)
         line = f'export PATH="{self.bin}:$PATH"\n{command}'
-        output = self.sandbox.run(line, timeout=WAITING if waits else SECONDS)
+        output = self.run(self.sandbox, line, WAITING if waits else SECONDS)
         if self.desk.failed is not None:
             raise self.desk.failed
         ended = (
@@ -121,8 +143,9 @@ class Workroom:
             raise Wrong(f"{e.message}; {e.fix}") from None
         if not old and before:
             raise Wrong(f"{path} is there: name the text that is replaced, in `old`")
-        if old and (count := before.count(old)) != 1:
-            raise Wrong(f"`old` stands {count} times in {path}: it must stand there once")
+        if old and not stands_once(old, before):
+            many = "more than once" if old in before else "nowhere"
+            raise Wrong(f"`old` stands {many} in {path}: it must stand there once, to the letter")
         try:
             data = (before.replace(old, new, 1) if old else new).encode("utf-8", "replace")
             self.sandbox.write(path, data, 0o755 if path.startswith("agent/tools/") else 0o644)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from recreate.api.errors import Interrupted
 from recreate.api.types import Call
+from recreate.runs.session import open_session
 from tests.studied import Acts, Tried, Try
 from tests.toy import LESSON
 
@@ -209,3 +211,21 @@ def test_a_session_that_is_killed_goes_on_without_asking_twice(go: Go, workspace
     tried = go(acts=finds, before=lambda call: asked.append(call.id))
     assert [r.kept for r in tried.built.revisions] == [True]
     assert asked[0] not in asked[before_kill:], "it was paid before the kill"
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_command_that_takes_long(go: Go, workspace: Path) -> None:
+    """The command would take an hour, and the test a limit of its own."""
+    session: list[Any] = []
+
+    def opened(*given: Any, **how: Any) -> Any:
+        session.append(open_session(*given, **how))
+        return session[0]
+
+    def stop(call: Call) -> None:
+        threading.Timer(1.0, session[0].calls.stop.set).start()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.studied.open_session", opened)
+        with pytest.raises(Interrupted):
+            go("sleep 3000; finish", before=stop)
