@@ -72,6 +72,16 @@ def test_a_seed_shows_the_examples_that_it_has_and_stays_sound(seed: str) -> Non
     assert "born_of" not in prompts(made)
 
 
+def test_the_seed_for_rows_puts_the_question_as_its_examples_put_theirs() -> None:
+    asked = "Which?\n\nWrite the answer, and nothing else, to the file answer.txt in /work."
+    shown = agent("seed-rows-small", **example("one", "Task: What?\n\nAnswer: That"))
+    assert shown.render("workflow", task={"prompt": asked}) == (
+        "Examples of tasks like yours, done well:\n\nTask: What?\n\nAnswer: That\n\n"
+        "Task: Which?\n\nAnswer:"
+    )
+    assert agent("seed-rows-small").render("workflow", task={"prompt": asked}) == "Which?"
+
+
 @pytest.mark.parametrize(("tokens", "shown"), [(0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (500, 3)])
 def test_prompts_show_the_first_examples_that_are_in_the_budget_together(
     tokens: int, shown: int
