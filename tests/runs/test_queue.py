@@ -196,6 +196,11 @@ def excluded(outage: attempts._Outage, fix: str = "") -> None:
 
 
 def test_attempts_excluded_one_after_the_other_are_an_outage() -> None:
+    first = attempts._Outage()
+    for _ in range(2):
+        excluded(first)
+    with pytest.raises(Fault, match="3 attempts in a row"):
+        excluded(first)
     outage = attempts._Outage()
     for _ in range(2):
         excluded(outage)
@@ -450,7 +455,43 @@ def test_attempts_that_a_budget_has_not_counted_yet_are_new(
         return f"{task}{repeat}", None
 
     monkeypatch.setattr(attempts, "_key_or_fault", key)
-    session: Any = SimpleNamespace(ledger=SimpleNamespace(has_begun={"a0", "b1"}.__contains__))
+    session: Any = SimpleNamespace(
+        ledger=SimpleNamespace(has_begun={"a0", "b0", "b1"}.__contains__)
+    )
     tasks: Any = ["a", "b", "c"]
-    assert attempts.count_new(session, cast(Any, None), tasks, range(2)) == 4
-    assert attempts.count_new(session, cast(Any, None), tasks) == 2
+    assert attempts.count_new(session, cast(Any, None), tasks, range(2)) == 3
+    assert attempts.count_new(session, cast(Any, None), tasks) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [None, Fault("away", fix="", code="x"), BadInput("not there", fix="", code="y")]
+)
+def test_what_servers_list_is_asked_once_in_a_run(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    asked: list[str] = []
+    native = {"name": "look"}
+
+    def ask(scaffold: Any, task: Any, domain: Any, backend: Any) -> dict[str, Any]:
+        asked.append(task.id)
+        if error is not None:
+            raise error
+        own = SimpleNamespace(server="a", native=dict(native))
+        return {"look": own, "other": SimpleNamespace(server="b", native={"name": "x"})}
+
+    monkeypatch.setattr(attempts, "try_servers", ask)
+    entry = SimpleNamespace(server="server.py", model_dump=lambda: {"server": "server.py"})
+    agent = SimpleNamespace(action="tools", mcp={"a": entry})
+    scaffold: Any = SimpleNamespace(agent=agent, tools={"server.py": "text"})
+    session: Any = SimpleNamespace(domain=Toy(), backend=None, listed={})
+    first, second = Toy().tasks("train")[:2]
+    told = attempts._listed_tools(session, scaffold, first)
+    assert told == attempts._listed_tools(session, scaffold, second)
+    assert (asked, bool(told)) == ([first.id], True)
+    assert error is None or told == vars(error)["code"]
+    native["name"] = "search"
+    session.listed.clear()
+    assert (attempts._listed_tools(session, scaffold, first) == told) is (error is not None)
+    for less in ({"mcp": {}, "action": "tools"}, {"mcp": {"a": entry}, "action": "bash"}):
+        scaffold.agent = SimpleNamespace(**less)
+        assert attempts._listed_tools(session, scaffold, first) == ""
