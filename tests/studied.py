@@ -62,6 +62,7 @@ def trying(workspace: Path) -> Try:
         values |= {
             "optimizer": "recreate",
             "gate.keep": "each",
+            "rounds": 1,
             "models.retries": 0,
             "memory.embedder": "hashed",
             **flags,
