@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import recreate
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.lesson import read_lesson
 from recreate.agents.scaffold import Scaffold
@@ -303,6 +304,26 @@ def test_a_search_killed_on_the_way_ends_as_the_uninterrupted_one_and_asks_nothi
         assert not before & set(again.hand.asked)
         assert len(before) + len(again.hand.asked) == count
         assert again.built.scaffold.digest == whole.built.scaffold.digest
+
+
+@pytest.mark.slow
+def test_a_recorded_search_is_replayed_without_a_question(workspace: Path) -> None:
+    flags: dict[str, Any] = {
+        "train": 8,
+        "batch": 8,
+        "validation": 5,
+        "rounds": 1,
+        "sandbox": "none",
+        "memory__policy": "none",
+        "memory__embedder": "hashed",
+        "optimizer_settings": {"sets": 2, "size": 2},
+    }
+    model = Hand()
+    made = recreate.build(Toy(), model=model, optimizer="demos", record="tape", **flags)
+    again = recreate.build(Toy(), replay="tape", sandbox="none", out="runs/again")
+    assert made.revisions
+    assert again.scaffold.digest == made.scaffold.digest
+    assert again.scaffold.examples
 
 
 @pytest.mark.slow
