@@ -98,7 +98,7 @@ HELP = {
         "A hard cap: 5usd, 30min, 200attempts, 2Mtokens; repeatable, the first reached stops."
     ),
     "rounds": "How many times to attempt, propose and settle.",
-    "train": "Train tasks to learn from.",
+    "train": "Train tasks to learn from; where it is left out, 8 a round.",
     "validation": "Validation tasks every candidate is judged on.",
     "repeats": "Attempts per validation task.",
     "batch": "Train tasks per round; 0: all of --train spread over the rounds.",

@@ -54,6 +54,8 @@ FORMAT = 2
 MOST = 100_000
 """No count in a run is larger: what would not end in a year is a slip of the keyboard."""
 MOST_SECONDS = 30 * 24 * 3600.0
+A_ROUND = 8
+"""Train tasks of a round, where nobody says how many."""
 
 PLACES = ("data", "repos")
 """Files and folders: written down whole, so that a run goes on from anywhere."""
@@ -235,7 +237,7 @@ class Settings(Config):
     price: str = ""
     budget: tuple[str, ...] = ()
     rounds: int = Field(default=3, ge=0, le=MOST)
-    train: int = Field(default=8, ge=1, le=MOST)
+    train: int = Field(default=A_ROUND * 3, ge=1, le=MOST)
     validation: int = Field(default=20, ge=1, le=MOST)
     repeats: int = Field(default=1, ge=1, le=MOST)
     batch: int = Field(default=0, ge=0, le=MOST)
@@ -404,7 +406,11 @@ def load(
         )
     try:
         loaded = Settings.model_validate(values)
-        return _as_recorded(loaded, flags, environ) if loaded.replay else loaded
+        if loaded.replay:
+            return _as_recorded(loaded, flags, environ)
+        if "train" in loaded.model_fields_set:
+            return loaded
+        return loaded.model_copy(update={"train": A_ROUND * max(1, loaded.rounds)})
     except ValidationError as e:
         raise _wrong_value(e) from None
 

@@ -258,7 +258,7 @@ def test_the_lineage_is_a_git_repository_with_the_evidence(go: Go) -> None:
 
 
 def test_the_parents_scores_are_reused_never_paid_twice(go: Go) -> None:
-    built, run = go(rounds=2)
+    built, run = go(rounds=2, train=8)
     calls = [r["call"] for r in run.records("reply")]
     assert len(calls) == len(set(calls))
     # 8 + 8 validation attempts of two calls each, two batches of four, and one study: after it all

@@ -130,7 +130,7 @@ def test_a_plan_gives_a_range_that_the_cache_and_the_turns_of_a_study_make(
     assert printed(capsys, "plan", *flags, "--study.steps", "7")["usd"] < high
     assert printed(capsys, "plan", *flags, "--study.usd", "1")["usd"] == 9
     cached = Price(tokens_in=5, tokens_out=25, cached=0.5, cache_written=6.25)
-    settings = Settings(optimizer="recreate", rounds=1, study=StudySettings(usd=100.0))
+    settings = Settings(optimizer="recreate", rounds=1, train=8, study=StudySettings(usd=100.0))
     past = planning.Past([Usage(calls=1, tokens_in=500)])
     found = planning.plan(settings, find_agent("seed", workspace), FREE, cached, past)
     # of 1 + 2 + ... + 5 parts of the prompts 5 are new: written to the cache, the rest read from it

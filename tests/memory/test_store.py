@@ -265,10 +265,10 @@ def test_a_full_disk_is_a_fault_that_names_the_folder_and_leaves_no_half_line(
     assert [e.id for e in memory.experiences()] == ["a", "b"]
 
 
-def test_a_folder_that_cannot_be_written_is_a_fault(tmp_path: Path) -> None:
+def test_a_file_in_a_folders_place_is_said(tmp_path: Path) -> None:
     (tmp_path / "memory" / "toy").mkdir(parents=True)
     (tmp_path / "memory" / "toy" / "experiences").write_text("a file is in the way")
-    with pytest.raises(Fault, match="experiences"):
+    with pytest.raises(BadInput, match="experiences is no folder"):
         ExperienceStore(tmp_path).add([experience("a")])
 
 

@@ -44,8 +44,7 @@ Examples of tasks like yours, done well:
 
 {% endif %}
 """
-"""What shows them, where no prompt of the agent does: put before the task in workflow.md. A small
-model goes by what stands near the question."""
+"""What shows them, where no prompt of the agent does: put before the task in workflow.md."""
 PROMPTS = ("system", "workflow")
 SHOWN = re.compile(r"\{[{%][^{}]*\bexamples\b")
 TITLE = 8

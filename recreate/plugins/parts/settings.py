@@ -13,7 +13,7 @@ class PartsSettings(PluginSettings):
     """seconds: for running a build's tools without the model at its end; 0: never."""
 
     taken_by: ClassVar = frozenset({"build"})
-    panel: ClassVar = "How it is judged"
+    panel: ClassVar = "Gate"
     free: ClassVar = frozenset({"seconds"})
 
     seconds: float = Field(

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any, NoReturn
 
 from recreate.agents.lint import problems
-from recreate.agents.scaffold import Scaffold
+from recreate.agents.scaffold import UNCOUNTED, Scaffold
 from recreate.agents.trajectory import clip, cut_middle
 from recreate.agents.workplace import BIN, furnish
 from recreate.api.errors import BadInput
@@ -113,9 +113,11 @@ class FolderDesk:
         """Return the agent as its files stand. Raises Wrong where they are none."""
         if asked.odd:
             raise Wrong("\n".join(f"agent/{path} {why}" for path, why in asked.odd.items()))
-        if asked.agent == self.parent.files:
+        kept = {p: text for p, text in self.parent.files.items() if p in UNCOUNTED}
+        files = {**kept, **{p: text for p, text in asked.agent.items() if p not in UNCOUNTED}}
+        if files == self.parent.files:
             return self.parent
-        child = Scaffold(name=self.parent.name, files=asked.agent)
+        child = Scaffold(name=self.parent.name, files=files)
         if wrong := [*problems(child)]:
             raise Wrong("\n".join(f"agent/{why}" for why in wrong))
         return child

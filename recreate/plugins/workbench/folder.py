@@ -17,7 +17,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from recreate.agents.scaffold import Scaffold
+from recreate.agents.scaffold import UNCOUNTED, Scaffold
 from recreate.agents.template import filled
 from recreate.agents.trajectory import cut_middle, tell_step
 from recreate.api.shapes import JsonMap
@@ -97,7 +97,9 @@ def list_files(
 ) -> dict[str, str]:
     """Return all files of the folder: path -> text. variables: of TASK.md."""
     found = {"TASK.md": filled(PROMPTS, "task", variables), "history.md": tell_history(context)}
-    found |= {f"agent/{path}": text for path, text in scaffold.files.items()}
+    # a README tells what held-out tasks said of the agent
+    own = {path: text for path, text in scaffold.files.items() if path not in UNCOUNTED}
+    found |= {f"agent/{path}": text for path, text in own.items()}
     found |= tell_attempts(context, attempts)
     for lesson in context.lessons:
         found[f"lessons/{lesson.id}.md"] = f"# {lesson.title}\n\n{lesson.body}\n"

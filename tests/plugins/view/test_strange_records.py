@@ -88,6 +88,9 @@ BUILD: tuple[dict[str, Any], ...] = (
         "told": "1 train task",
     },
     {"kind": "text", "id": "p", "text": {"temperature": 0.5}},
+    {"kind": "created", "attempt": "p0", "edits": []},
+    {"kind": "stopped", "attempt": "p9", "why": "no budget"},
+    {"kind": "taken", "of": 1, "attempts": []},
     {"kind": "answerers", "models": {"agent": {"name": "m", "price": {"tokens_in": 1.0}}}},
     {
         "kind": "refused",

@@ -425,7 +425,7 @@ def test_runs_of_every_kind_are_listed_with_status_score_and_spend(served: Serve
     text = Tree(served.ask("/")[1]).text
     for said in (
         "build waits for you review",
-        "bench ended",
+        "bench done",
         "tune done",
         "seed 0.200 [0.093, 0.378]",
     ):

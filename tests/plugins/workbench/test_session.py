@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import Interrupted
 from recreate.api.types import Call
 from recreate.runs.session import open_session
-from tests.studied import Acts, Tried, Try
+from tests.studied import SEED, Acts, Tried, Try
 from tests.toy import LESSON
 
 pytestmark = pytest.mark.plugin("each")
@@ -85,6 +86,16 @@ def test_the_folder_holds_the_attempts_the_agent_and_no_held_out_task(go: Go) ->
     assert "parent" in shown.splitlines()
     assert "toy:validation" not in looked
     assert "KEY" not in looked
+
+
+@pytest.mark.slow
+def test_a_readme_that_tells_of_held_out_tasks_is_not_in_the_folder_and_stays_as_it_is(
+    go: Go,
+) -> None:
+    seed = Scaffold(name="told", files={**SEED.files, "README.md": "passes 9 of 20 tasks\n"})
+    tried = go("ls agent; " + EDIT + "; " + write_causes() + "finish", seed=seed)
+    assert "README.md" not in answers(tried)[0]
+    assert [e.path for e in tried.built.revisions[0].edits] == ["workflow.md"]
 
 
 @pytest.mark.slow
