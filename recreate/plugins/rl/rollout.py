@@ -82,16 +82,19 @@ def roll_out(
     tasks: Sequence[Task],
     repeats: int,
     *,
+    first: int,
     tokenizer: str,
     each_turn: bool,
 ) -> list[list[Rollout]]:
     """Each task's attempts, in the tasks' order; those excluded (infrastructure failure) are
-    missing in it.
+    missing in it. first: the number of the first repeat: sampling seeds are of a task and a repeat,
+    so each step has repeats of its own, or it would sample what the one before did.
 
     Every attempt goes through `run_attempts`: graded, remembered (train split only), read back when
     it ended earlier in this run. Raises BadInput (`no-tokens`) when the model tells no tokens.
     """
-    scores = run_attempts(session, scaffold, tasks, repeats=repeats, phase="train")
+    begins = {task.id: first for task in tasks}
+    scores = run_attempts(session, scaffold, tasks, repeats=repeats, first=begins, phase="train")
     groups: dict[str, list[Rollout]] = {task.id: [] for task in tasks}
     for score in scores:
         found = (

@@ -355,6 +355,7 @@ class Tune:
             self.scaffold,
             tasks,
             self.how.train.group_size,
+            first=self.step * self.how.train.group_size,
             tokenizer=self.model.tokenizer_digest,
             each_turn=self.each_turn,
         )

@@ -75,6 +75,8 @@ TABLE = (
     "./grpo-small.toml",
     "--steps",
     "3",
+    "--rounds",
+    "1",
     "--train",
     "2",
     "--validation",

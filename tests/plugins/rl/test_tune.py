@@ -170,6 +170,13 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(tune: Tune) -> Non
         assert one == pytest.approx(other, rel=1e-5)
 
 
+def test_each_step_samples_anew(tune: Tune, workspace: Path) -> None:
+    assert tune("grpo", steps=2, out="two", prompts=1)[0] == 0
+    lines = (workspace / "two" / "journal.jsonl").read_text().splitlines()
+    attempts = [r for r in map(json.loads, lines) if r["kind"] == "experience"]
+    assert len(attempts) == len({(r["task"], r["repeat"]) for r in attempts}) == 6
+
+
 def test_stored_and_fresh_attempts_are_compared_as_one_group_where_the_recipe_says_so(
     tune: Tune, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
