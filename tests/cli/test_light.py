@@ -81,7 +81,7 @@ def stub() -> Iterator[str]:
 @pytest.mark.slow
 def test_a_build_and_a_bench_with_an_endpoint_need_no_extra(light: Light, stub: str) -> None:
     ran = light(
-        f"build {stub} --train 2 --validation 5 --out runs/a",
+        f"build {stub} --rounds 1 --train 2 --validation 5 --out runs/a",
         "memory recall word --where split=train",
         f"bench --scaffold toy --split test {stub} --out runs/b",
         "show runs/a",

@@ -48,7 +48,6 @@ from typing import Any, NamedTuple
 
 from recreate.agents.guards.leaks import Scanner
 from recreate.agents.scaffold import load
-from recreate.agents.template import read_object
 from recreate.api.paths import shipped
 from recreate.api.types import Edit, Task, canary, digest
 from recreate.domains.rows.domain import RowDomain
@@ -413,9 +412,8 @@ def recorded() -> list[str]:
         shipped("benchmarks") / "demo" / "tape" / "journal.jsonl.gz", "rt", encoding="utf-8"
     ) as file:
         for row in map(json.loads, file):
-            if row["kind"] == "reply" and row["role"] == "optimizer":
-                said = read_object(row["reply"]["text"]) or {}
-                found += [e["text"] for e in [*said.get("edits", ()), *said.get("update", ())]]
+            for edits in [row.get("edits", ()), *row.get("others", ())]:
+                found += [e["new"] for e in edits if row["kind"] == "proposal" and e["new"]]
     return list(dict.fromkeys(found))
 
 

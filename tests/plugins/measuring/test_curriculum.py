@@ -149,6 +149,7 @@ def built(workspace: Path, name: str, **flags: Any) -> tuple[BuildResult, Run]:
         "domain": "tests.toy:Toy",
         "model": f"scripted:{file}",
         "rounds": 3,
+        "fresh": True,
         "batch": 4,
         "train": 4,
         **flags,

@@ -25,6 +25,7 @@ model = "scripted:s.jsonl"
 scaffold = "seed"
 budget = ["60attempts"]
 optimizer = "reflect"
+rounds = 1
 train = 2
 validation = 5
 
@@ -179,7 +180,7 @@ def test_the_same_command_goes_on_and_pays_for_nothing_twice(bench: Bench, works
 @pytest.mark.slow
 def test_an_arm_that_its_budget_stopped_says_so_and_goes_on_with_more(bench: Bench) -> None:
     text = SUITE.replace("[arms.longer]\nbuild = true\n", "").replace("60attempts", "13attempts")
-    text = text.replace("train = 2", "train = 4\nrounds = 2")
+    text = text.replace("rounds = 1\ntrain = 2", "rounds = 2\ntrain = 4")
     code, made = bench("--out", "run", text=text)
     assert code == 0, made
     stopped = made["cells"][1]

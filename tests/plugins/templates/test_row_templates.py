@@ -25,6 +25,7 @@ def test_an_example_holds_and_builds_by_what_is_told_to_type(
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["gold"] for row in rows] == [1.0] * 20
     flags = ["--memory.embedder", "hashed", "--train", "3", "--validation", "6", "--json"]
+    flags += ["--rounds", "1"]
     assert cli([*build.split()[1:], *flags]) == 0
     built = json.loads(capsys.readouterr().out)
     assert (built["validation"]["verdict"], built["validation"]["after"]) == ("better", 1.0)
