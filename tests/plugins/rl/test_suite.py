@@ -205,7 +205,7 @@ def test_runs_made_before_are_rows_too(
         "--train",
         "2",
     ]
-    flags += ["--validation", "5"]
+    flags += ["--validation", "5", "--rounds", "1"]
     assert cli(["build", *flags, "--out", "runs/mine"]) == 0
     text = SUITE.replace("build = true", 'run = "runs/mine"').replace("60attempts", "10attempts")
     code, made = bench(text=text)
