@@ -26,8 +26,8 @@ from recreate.api.shapes import JsonDict
 from recreate.api.types import Reply, Usage
 from recreate.optimizers.context import OptimizerContext
 from recreate.plugins.coding_agents.known import KNOWN, CodingAgent
-from recreate.plugins.coding_agents.programs import find_program, mounts_of
-from recreate.plugins.coding_agents.seat import SeatGateway
+from recreate.plugins.coding_agents.programs import find_program, inside, mounts_of, program_of
+from recreate.plugins.coding_agents.seat import SeatGateway, deny
 from recreate.plugins.foreign.dialects import Asked
 from recreate.plugins.foreign.foreign import ENV
 from recreate.plugins.foreign.gateway import MODEL, SOCKET, Denied, Gateway
@@ -104,8 +104,9 @@ class CodingAgentOptimizer(Workbench):
     def run(self, room: Workroom) -> tuple[str, str]:
         """Let the coding agent work in a folder. Returns how it ended, and by what."""
         talk = GatewayTalk(room)
-        hosts = (*self.agent.hosts, *self.settings.hosts) if self.settings.seat else ()
-        gateway = SeatGateway(talk.answer, hosts) if hosts else Gateway(talk.answer, talk.flood)
+        hosts = (*self.agent.hosts, *self.settings.hosts)
+        seat = self.settings.seat
+        gateway = SeatGateway(deny, hosts) if seat else Gateway(talk.answer, talk.flood)
         began = time.monotonic()
         with gateway:
             talk.halt = gateway.stop
@@ -147,10 +148,13 @@ class CodingAgentOptimizer(Workbench):
         if self.settings.seat:
             env = {k: v for k, v in env.items() if not k.startswith(KEPT_APART)}
             env |= {"HTTPS_PROXY": "{base_url}", "https_proxy": "{base_url}"}
+        command = self.agent.command.replace(
+            program_of(self.agent.command), shlex.quote(str(inside(self.program))), 1
+        )
         told: JsonDict = {
             "socket": f"{GATEWAY if walls else listens}/{SOCKET}",
             "port": PORT if walls else 0,
-            "command": self.agent.command.replace("{model}", MODEL),
+            "command": command.replace("{model}", MODEL),
             "env": {k: v for k, v in env.items() if "{agent}" not in v},
             "path": os.pathsep.join([room.bin, *self.path]),
             "files": {"prompt_file": "TASK.md", "home": ".home"},
@@ -160,8 +164,8 @@ class CodingAgentOptimizer(Workbench):
         fill = f"sed -i 's#{{base_url}}#http://127.0.0.1:{PORT}#; s#{{model}}#{MODEL}#g'"
         if self.agent.files:
             sandbox.run(f"cd .home && {fill} {' '.join(self.agent.files)}")
-        command = ["python3", "-I", "-S", ".launcher.py", json.dumps(told)]
-        return room.run(sandbox, command, self.settings.minutes * 60)
+        launched = ["python3", "-I", "-S", ".launcher.py", json.dumps(told)]
+        return room.run(sandbox, launched, self.settings.minutes * 60)
 
 
 class GatewayTalk:

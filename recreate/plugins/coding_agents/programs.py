@@ -42,8 +42,7 @@ def mounts_of(program: Path) -> tuple[dict[str, Path], list[str]]:
     the package that its links lead to, and its interpreter."""
     mounts: dict[str, Path] = {}
     path = [str(program.parent)]
-    for place in _links(program):
-        _see(place, mounts)
+    _see(inside(program), mounts)
     line = _first_line(program.resolve())
     words = line.removeprefix("#!").split() if line.startswith("#!") else []
     if words and words[0].endswith("/env"):
@@ -75,19 +74,20 @@ def _links(path: Path) -> list[Path]:
 
 
 def _see(place: Path, mounts: dict[str, Path]) -> None:
-    """Mount the package that a file belongs to, unless it is seen already: what lies above
-    `node_modules`, else above `bin`, else its own folder."""
-    text = str(place)
-    if text.startswith(tuple(f"{folder}/" for folder in SEEN)):
-        return
-    parts = place.parts
-    if "node_modules" in parts:
-        root = Path(*parts[: parts.index("node_modules") + 1])
-    elif place.parent.name in ("bin", "Scripts"):
-        root = place.parent
-    else:
-        root = place.parent
-    mounts[str(root)] = root
+    """Mount a file, unless it is seen already; of a package of node all that lies in its
+    `node_modules`. No folder that a program merely lies in: that may be the workspace."""
+    if not str(place).startswith(tuple(f"{folder}/" for folder in SEEN)):
+        parts = place.parts
+        if "node_modules" in parts:
+            place = Path(*parts[: parts.index("node_modules") + 1])
+        mounts[str(place)] = place
+
+
+def inside(program: Path) -> Path:
+    """Return what is started inside: of a package of node the file that its link leads to, since
+    that looks for what lies beside it."""
+    found = program.resolve()
+    return found if "node_modules" in found.parts else program
 
 
 def _first_line(path: Path) -> str:

@@ -147,6 +147,19 @@ def test_a_program_that_looks_for_held_out_tasks_the_host_and_the_network_finds_
 
 
 @pytest.mark.slow
+def test_a_program_that_lies_in_the_workspace_sees_nothing_else_of_it(
+    go: Go, workspace: Path
+) -> None:
+    (workspace / "notes.txt").write_text("SECRET-OF-HOST\n")
+    script = workspace / "mine.sh"
+    script.write_text('#!/bin/sh\necho SEES; ls "$(dirname "$0")"\n')
+    script.chmod(0o755)
+    tried = go("", optimizer="cli:./mine.sh")
+    (file,) = (tried.run.folder / "studies").glob("*/steps.jsonl")
+    assert json.loads(file.read_text())["output"].split() == ["SEES", "mine.sh"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "flags", "how"),
     [
